@@ -107,11 +107,32 @@ bool succeeded(const json::object& answer) {
     return value != nullptr && value->as_bool();
 }
 
+// Returns the start of a text of another program in one line, for a log, a terminal or JSON.
+std::string printable_line(std::string_view text) {
+    constexpr std::size_t kLineBytesMax = 300;
+    std::string line(text.substr(0, kLineBytesMax));
+    std::ranges::replace_if(line, [](char letter) { return letter < ' ' || letter > '~'; }, ' ');
+    line.erase(line.find_last_not_of(' ') + 1);
+    if (text.size() > kLineBytesMax) line += "...";
+    return line;
+}
+
+// Returns what is wrong in etcd's words. Its gateway answers with JSON. The server in front of the gateway answers with
+// a text, such as when it refuses a certificate.
 std::string message_of(const HttpResponse& response) {
+    const std::string status = "status " + std::to_string(response.status);
     const auto body = parse_json_object(response.body, "the answer");
-    const json::value* message = body ? body->if_contains("message") : nullptr;
-    if (message != nullptr && message->is_string()) return std::string(message->as_string());
-    return "status " + std::to_string(response.status);
+    if (!body) {
+        const std::string text = printable_line(response.body);
+        return text.empty() ? status : status + ": " + text;
+    }
+    for (const std::string_view key : {"message", "error"}) {
+        const json::value* message = body->if_contains(key);
+        if (message != nullptr && message->is_string() && !message->get_string().empty()) {
+            return printable_line(message->get_string());
+        }
+    }
+    return status;
 }
 
 // True if the database has reached its quota. Reads still work then, and leases can be renewed and revoked. New leases

@@ -1,7 +1,9 @@
 #!/usr/bin/python3
-"""etcd.py [--members N] [--quota-backend-bytes N]: runs the members of one etcd on loopback (1 if not told).
+"""etcd.py [--members N] [--quota-backend-bytes N] [--cert-file FILE --key-file FILE --trusted-ca-file FILE]: runs the
+members of one etcd on loopback (1 if not told).
 
-Each member has a loopback address of its own. Prints `endpoints`, separated by commas, and `pids` in the same order.
+Each member has a loopback address of its own. With the files, a single member at 127.0.0.1 takes TLS only, from clients
+with a certificate of this authority. Prints `endpoints`, separated by commas, and `pids` in the same order.
 A line of JSON on standard input is a command: {"kill": 0} kills that member with SIGKILL, {"start": 0} starts it again,
 {"pause": 0} and {"resume": 0} stop it for a while. The answer is {"pid": ...}. Ends when its standard input is closed.
 """
@@ -13,7 +15,7 @@ import json
 import pathlib
 import random
 import signal
-import socket
+import ssl
 import tempfile
 import time
 import urllib.error
@@ -23,15 +25,18 @@ import program
 
 
 class Member:
-    def __init__(self, state: pathlib.Path, index: int) -> None:
+    def __init__(self, state: pathlib.Path, index: int, tls: ssl.SSLContext | None) -> None:
         self.name = f"m{index}"
         self.state = state
-        # A random address, so that nothing else takes the ports while the member does not run.
+        # Certificates are for one address. Partitions of tests need one for each member.
         address = f"127.{random.randrange(1, 255)}.{random.randrange(256)}.{random.randrange(1, 255)}"
-        sockets = [socket.create_server((address, 0)) for _ in range(2)]
-        self.client, self.peer = (f"http://{address}:{listening.getsockname()[1]}" for listening in sockets)
-        for listening in sockets:
-            listening.close()
+        if tls:
+            address = "127.0.0.1"
+        self.tls = tls
+        self.held = [program.hold_port(address) for _ in range(2)]
+        client, peer = (f"{address}:{held.getsockname()[1]}" for held in self.held)
+        self.client = f"{'https' if tls else 'http'}://{client}"
+        self.peer = f"http://{peer}"
         self.child: program.Child | None = None
 
     def start(self, cluster: str, options: list[str]) -> None:
@@ -49,7 +54,7 @@ class Member:
         assert self.child is not None
         self.child.check()
         try:
-            with urllib.request.urlopen(f"{self.client}/health", timeout=5) as answer:
+            with urllib.request.urlopen(f"{self.client}/health", timeout=5, context=self.tls) as answer:
                 return json.load(answer)["health"] == "true"
         except (urllib.error.URLError, OSError, ValueError):
             return False
@@ -65,13 +70,21 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--members", type=int, default=1)
     parser.add_argument("--quota-backend-bytes", type=int)
+    for name in ("--cert-file", "--key-file", "--trusted-ca-file"):
+        parser.add_argument(name)
     arguments = parser.parse_args()
     quota = arguments.quota_backend_bytes
     options = [] if quota is None else ["--quota-backend-bytes", str(quota)]
+    tls = None
+    if arguments.cert_file:
+        tls = ssl.create_default_context(cafile=arguments.trusted_ca_file)
+        tls.load_cert_chain(arguments.cert_file, arguments.key_file)
+        options += ["--cert-file", arguments.cert_file, "--key-file", arguments.key_file]
+        options += ["--trusted-ca-file", arguments.trusted_ca_file, "--client-cert-auth"]
     program.end_on_sigterm()
 
     with tempfile.TemporaryDirectory(prefix="larder-etcd-") as directory:
-        members = [Member(pathlib.Path(directory), index) for index in range(arguments.members)]
+        members = [Member(pathlib.Path(directory), index, tls) for index in range(arguments.members)]
         cluster = ",".join(f"{member.name}={member.peer}" for member in members)
 
         def answer(line: bytes) -> str:

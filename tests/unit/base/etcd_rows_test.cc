@@ -12,11 +12,16 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "base/file.h"
 #include "base/server/http_client.h"
+#include "tests/support/certificates.h"
 #include "tests/support/etcd_gateway.h"
+#include "tests/support/http_service.h"
 #include "tests/support/server_program.h"
+#include "tests/support/temp_directory.h"
 
 namespace larder {
 namespace {
@@ -441,6 +446,69 @@ TEST(EtcdClientTest, NamesTheMemberThatDoesNotAnswer) {
     ASSERT_FALSE(lease);
     EXPECT_EQ(lease.error().code, ErrorCode::unavailable);
     EXPECT_THAT(lease.error().message, HasSubstr("etcd: connect to http://127.0.0.1:1: "));
+}
+
+TEST(EtcdClientTest, RefusedCertificateIsNamedInEtcdsWords) {
+    test::TempDirectory directory;
+    test::CertificateAuthority authority{directory.path().string(), "authority"};
+    const auto server = authority.issue("server", {.common_name = "", .alternative_names = "IP:127.0.0.1"});
+    const auto named = authority.issue("named", {.common_name = "allocator", .alternative_names = ""});
+    const auto nameless = authority.issue("nameless", {.common_name = "", .alternative_names = "DNS:allocator"});
+    test::ServerProgram etcd({"etcd.py", "--cert-file", server.certificate, "--key-file", server.key,
+                              "--trusted-ca-file", authority.file()});
+    const HttpClientOptions http{
+        .ca_file = authority.file(), .certificate_file = nameless.certificate, .key_file = nameless.key};
+    const std::string password = "a-password";
+    for (const auto& [path, body] : std::vector<std::pair<std::string, std::string>>{
+             {"user/add", R"({"name":"root","password":")" + password + R"("})"},
+             {"role/add", R"({"name":"root"})"},
+             {"user/grant", R"({"user":"root","role":"root"})"},
+             {"enable", "{}"}}) {
+        const auto answer = http_request(etcd["endpoints"], "POST", "/v3/auth/" + path, body, http);
+        ASSERT_TRUE(answer) << answer.error().message;
+        ASSERT_EQ(answer->status, 200u) << path << answer->body;
+    }
+    EtcdOptions options;
+    options.endpoints = {etcd["endpoints"]};
+    options.user = "root";
+    options.password_file = directory / "password";
+    ASSERT_TRUE(replace_file(options.password_file, password, 0600));
+    options.ca_file = authority.file();
+    options.certificate_file = nameless.certificate;
+    options.key_file = nameless.key;
+    const auto found = EtcdClient(options).get("leader");
+    ASSERT_TRUE(found) << found.error().message;
+
+    options.certificate_file = named.certificate;
+    options.key_file = named.key;
+    const auto refused = EtcdClient(options).get("leader");
+    ASSERT_FALSE(refused);
+    EXPECT_THAT(refused.error().message,
+                HasSubstr("status 400: CommonName of client sending a request against gateway will be ignored"));
+}
+
+TEST(EtcdClientTest, TextOfARefusalIsOneShortLine) {
+    const std::vector<std::pair<std::string, std::string>> cases{
+        {R"({"error":"too many\r\nkeys","code":3})", "too many  keys"},
+        {R"({"error":"e","message":"no\u001b[2Jroom\u00e9","code":3})", "no [2Jroom"},
+        {"<b>\n\x1b[2JGo\xff away</b>\n", "status 400: <b>  [2JGo  away</b>"},
+        {std::string(5'000, 'x'), "status 400: " + std::string(300, 'x') + "..."},
+        {R"({"message":")" + std::string(5'000, 'y') + "\"}", std::string(300, 'y') + "..."},
+        {R"({"error":"e","message":""})", "e"},
+        {R"({"code":3})", "status 400"},
+        {"\n", "status 400"},
+        {"", "status 400"},
+    };
+    for (const auto& [body, shown] : cases) {
+        const test::HttpService service(
+            [&](const HttpRequest&, const HttpRespond& respond) { respond({400, "text/plain", body, {}, {}}); });
+        EtcdOptions options;
+        options.endpoints = {"http://127.0.0.1:" + std::to_string(service.port)};
+        const auto refused = EtcdClient(options).get("leader");
+        ASSERT_FALSE(refused);
+        EXPECT_EQ(refused.error().code, ErrorCode::invalid_argument);
+        EXPECT_EQ(refused.error().message, "etcd at " + options.endpoints[0] + ": " + shown);
+    }
 }
 
 }  // namespace
