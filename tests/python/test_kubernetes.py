@@ -317,13 +317,25 @@ def test_remote_budget_is_applied_and_reset(cluster: Cluster) -> None:
 
 def test_chart_is_linted_and_its_pods_start(cluster: Cluster) -> None:
     assert "0 chart(s) failed" in cluster.helm("lint", "--strict", cluster.chart)
-    monitored = cluster.helm("template", "larder", cluster.chart, "--set", "serviceMonitor.enabled=true")
-    assert "kind: ServiceMonitor" in monitored
     for kind, name in (("daemonset", "larder-node"), ("deployment", "larder-controller")):
         cluster.kubectl("rollout", "status", f"{kind}/{name}", "--namespace=larder", "--timeout=300s")
     again = cluster.get("secret", "larder-allocator-tokens", "larder")["data"]
     cluster.helm("upgrade", "larder", cluster.chart, "--namespace=larder", "--reuse-values")
     assert cluster.get("secret", "larder-allocator-tokens", "larder")["data"] == again
+
+
+def test_chart_tells_prometheus_where_to_scrape(cluster: Cluster) -> None:
+    options = ("--set", "serviceMonitor.enabled=true", "--set", "serviceMonitor.labels.release=prometheus")
+    rendered = cluster.helm("template", "larder", cluster.chart, *options)
+    monitors = {one["kind"]: one for one in yaml.safe_load_all(rendered) if one and one["kind"].endswith("Monitor")}
+    endpoints = []
+    for kind, key in (("ServiceMonitor", "endpoints"), ("PodMonitor", "podMetricsEndpoints")):
+        labels = monitors[kind]["metadata"]["labels"]
+        assert (labels["release"], labels["app.kubernetes.io/instance"]) == ("prometheus", "larder")
+        endpoints += monitors[kind]["spec"][key]
+    assert [endpoint["port"] for endpoint in endpoints] == ["https", "metrics"]
+    # Prometheus has a label "job" of its own, and would rename that of the metrics.
+    assert all(endpoint["honorLabels"] for endpoint in endpoints)
 
 
 def test_chart_has_the_dashboard(cluster: Cluster, repository: pathlib.Path) -> None:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.server
 import json
 import pathlib
 import re
 import subprocess
+import textwrap
+import threading
 import time
+import urllib.request
 from typing import Any
 
 import larder
 import pytest
+import yaml
 from allocator_process import Allocator, node_report
 from http_api import UnixConnection
+from program import hold_port
 
 
 def allocator_metrics(allocator: Allocator) -> str:
@@ -54,6 +61,55 @@ def test_promtool_accepts_all_metrics(texts: dict[str, str]) -> None:
     for program, text in texts.items():
         checked = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, text=True)
         assert (checked.returncode, checked.stdout + checked.stderr) == (0, ""), program
+
+
+def test_prometheus_keeps_the_jobs_of_the_dashboard(
+    allocator: Allocator, repository: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """A real Prometheus with the config of docs/allocator.md, which has a label "job" of its own."""
+    page = (repository / "docs" / "allocator.md").read_text()
+    (written,) = re.findall(r"<<'END'\n(    scrape_configs:\n.*?)^    END$", page, re.M | re.S)
+    config = yaml.safe_load(textwrap.dedent(written))
+    text = allocator_metrics(allocator).encode()
+
+    class Metrics(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/plain; version=0.0.4")
+            self.end_headers()
+            self.wfile.write(text)
+
+        def log_message(self, *arguments: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Metrics) as served, hold_port() as port:
+        threading.Thread(target=served.serve_forever, daemon=True).start()
+        (scrape,) = config["scrape_configs"]
+        del scrape["tls_config"], scrape["authorization"]
+        scrape |= {"scheme": "http", "scrape_interval": "1s", "scrape_timeout": "1s"}
+        scrape["static_configs"] = [{"targets": [f"127.0.0.1:{served.server_port}"]}]
+        (tmp_path / "prometheus.yml").write_text(json.dumps(config))
+        address = f"127.0.0.1:{port.getsockname()[1]}"
+        with open(tmp_path / "log", "wb") as log:
+            prometheus = subprocess.Popen(
+                ["prometheus", "--config.file=prometheus.yml", "--storage.tsdb.path=data", f"--web.listen-address={address}"],
+                cwd=tmp_path, stdout=log, stderr=log,
+            )  # fmt: skip
+        try:
+            end = time.monotonic() + 120
+            jobs: set[str] = set()
+            while not jobs:
+                assert prometheus.poll() is None and time.monotonic() < end, (tmp_path / "log").read_text()
+                time.sleep(0.1)
+                with contextlib.suppress(OSError):
+                    query = f"http://{address}/api/v1/query?query=larder_plan_job_ideal_bytes_per_second"
+                    with urllib.request.urlopen(query, timeout=30) as answer:
+                        jobs = {one["metric"]["job"] for one in json.load(answer)["data"]["result"]}
+            assert jobs == {"vision"}
+        finally:
+            prometheus.kill()
+            prometheus.wait()
+            served.shutdown()
 
 
 def test_two_daemons_share_no_metric_name(texts: dict[str, str]) -> None:
