@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
+import textwrap
 from collections.abc import Iterator
 
 import kubernetes
 import page
 import pytest
+import yaml
 from cut_relay import CutRelay
 from kubernetes_cluster import GPUS, NAMESPACE
 from kubernetes_place import JOBS, PLACE_NODES, PODS, PlaceCluster
@@ -542,6 +545,30 @@ def test_job_that_is_no_gang_fails(cluster: PlaceCluster) -> None:
 
     cluster.until(lambda: shown()["state"] == "failed")
     assert shown()["end_reason"].endswith("it is no gang of Kubernetes: submit it there")
+
+
+def test_page_gives_torchrun_its_rank_and_the_name_of_rank_0(cluster: PlaceCluster, repository: pathlib.Path) -> None:
+    text = (repository / "docs" / "kubernetes.md").read_text()
+    (written,) = re.findall(r"^### torchrun\n[^#]*?^((?:    .*\n)+)", text, re.M)
+    job = cluster.gated_job("gang", pods=2)
+    job["spec"]["template"]["spec"] |= yaml.safe_load(textwrap.dedent(written))
+    cluster.submit(job)
+    cluster.until(lambda: cluster.state("gang") == "running" and len(cluster.places("gang")) == 2)
+    names: dict[str, str] = {}
+    for pod in cluster.pods("gang"):
+        (container,) = pod["spec"]["containers"]
+        values = {}  # as the kubelet finds them
+        for variable in container["env"]:
+            field = variable.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath", "")
+            if field.startswith("metadata.annotations"):
+                values[variable["name"]] = pod["metadata"]["annotations"][field.split("'")[1]]
+        nodes = values["LARDER_NODES"].split(",")
+        assert nodes[int(values["LARDER_NODE_RANK"])] == pod["spec"]["nodeName"]
+        options = [word.replace("$(LARDER_NODE_RANK)", values["LARDER_NODE_RANK"]) for word in container["command"]]
+        names[f"{pod['spec']['hostname']}.{pod['spec']['subdomain']}"] = options[2]
+        (address,) = (word.partition("=")[2] for word in container["args"] if word.startswith("--master-addr="))
+    assert names == {"gang-0.gang": "--node-rank=0", "gang-1.gang": "--node-rank=1"}
+    assert address == "gang-0.gang"
 
 
 def test_page_works_as_written(
