@@ -274,9 +274,10 @@ HttpResponse QueueApi::output(const JobRecord& job, const HttpRequest& request) 
             "job " + title(job) + " has no attempt " + std::to_string(*attempt) + ", or less output than that offset"});
     }
     const std::string path = engine_->output_of(job.id, static_cast<std::uint32_t>(*attempt));
-    if (path.find("://") != std::string::npos) {
-        return http_error(
-            Error{ErrorCode::not_found, "the output of job " + title(job) + " is not kept here, but at " + path});
+    const std::string elsewhere = "the output of job " + title(job) + " is not kept here, but ";
+    if (path.find("://") != std::string::npos) return http_error(Error{ErrorCode::not_found, elsewhere + "at " + path});
+    if (path.empty() && *attempt > 0) {
+        return http_error(Error{ErrorCode::not_found, elsewhere + "by its cluster manager"});
     }
     auto part = path.empty() ? Result<std::string>(std::string()) : read_part(path, *offset);
     if (!part) return http_error(part.error());

@@ -171,10 +171,9 @@ Why why_running(const JobRecord& job, const WhyContext& context) {
                   : "");
     const auto found = context.view.jobs.find(job.asked.name);
     if (found == context.view.jobs.end()) {
-        return {"gpus", begin +
-                            "; no node reports that it reads, so only its GPUs are known to limit it. Its "
-                            "output is in " +
-                            std::string(context.output) + "."};
+        const std::string output =
+            context.output.empty() ? "" : " Its output is in " + std::string(context.output) + ".";
+        return {"gpus", begin + "; no node reports that it reads, so only its GPUs are known to limit it." + output};
     }
     const JobRates& rates = found->second;
     const std::string ideal = format_bytes_per_second(rates.ideal) + (rates.ideal_is_measured ? " measured" : "");

@@ -35,6 +35,7 @@ public:
     bool is_connected() const override { return connected; }
     void forget(JobId job) override { forgotten.push_back(job); }
     std::string output_of(JobId job, std::uint32_t attempt) const override {
+        if (output_directory.empty()) return "";
         return output_directory + "/" + std::to_string(job) + "/" + std::to_string(attempt);
     }
 
@@ -55,7 +56,7 @@ public:
     void tell(EngineEvent event) { events.push_back(std::move(event)); }
     void tell_node(EngineEvent::Kind kind, const std::string& node) { events.push_back({.kind = kind, .node = node}); }
 
-    std::string output_directory = "output";
+    std::string output_directory = "output";  // empty: nowhere
     std::vector<Attempt> starts;
     std::map<Attempt, EngineJob> started;
     std::vector<Attempt> adopted;

@@ -168,6 +168,19 @@ TEST_F(QueueApiTest, EachRouteOfAJobHasItsOwnAnswer) {
     EXPECT_THAT(keys_of(ask(by_user(1001, "GET", {"v1", "history"}))), UnorderedElementsAre("jobs"));
 }
 
+TEST_F(QueueApiTest, OutputThatIsNowhereIsNotFoundAndNotNamed) {
+    engine->output_directory = "";
+    ASSERT_EQ(ask(by_user(1001, "POST", {"v1", "queue"}), job_body("mine")).status, 200u);
+    make_calls_until([this] { return !engine->starts.empty(); });
+    engine->tell(EngineEvent::Kind::started, engine->starts[0]);
+    api->tick();
+    const auto explained = ask(by_user(1001, "GET", {"v1", "queue", "mine", "why"}));
+    EXPECT_THAT(explained.body, HasSubstr("only its GPUs are known to limit it.\""));
+    const auto output = ask(by_user(1001, "GET", {"v1", "queue", "mine", "output"}));
+    EXPECT_EQ(output.status, 404u);
+    EXPECT_THAT(output.body, HasSubstr("the output of job 1 (mine) is not kept here, but by its cluster manager"));
+}
+
 TEST_F(QueueApiTest, JobOfATokenBelongsToThatToken) {
     const OrdinaryUser user;
     const auto submitted = ask(by_token("ci", "POST", {"v1", "queue"}), job_body("theirs"));
