@@ -84,8 +84,10 @@ struct EngineEvent {
     std::uint32_t resize = 0;             // for started: number of the last resize that has been carried out; 0: none
     std::string message;                  // why: for pending, rejected, evicted, lost and node events
     bool for_good = false;                // for rejected: asking again is in vain
-    std::optional<double> at_s;           // when it happened, Unix time; nullopt: when it is taken
-    std::string node;                     // for node events
+    // For rejected: names of waiting jobs that the cluster manager would reject for the same reason.
+    std::vector<std::string> also_rejected;
+    std::optional<double> at_s;              // when it happened, Unix time; nullopt: when it is taken
+    std::string node;                        // for node events
     std::optional<NodeInventory> inventory;  // for node events, if the nodes are the cluster manager's
 };
 

@@ -137,6 +137,8 @@ struct JobRecord {
     std::string pending_for;     // why the cluster manager has not begun it, or did not last time
     std::uint32_t rejected = 0;  // times in a row that it was rejected or did not begin in time
     double not_before_s = 0;     // after that: when it may be placed again
+    // Until then it is not placed, as the cluster manager would reject it along with another job. Not on record.
+    double held_back_until_s = 0;
     double read_bytes = 0;
     boost::container::flat_map<std::string, CountedBytes> counted;  // by node
     std::optional<int> exit_code;                                   // of its last attempt

@@ -386,6 +386,23 @@ void JobQueue::handle_rejection(JobRecord& job, const EngineEvent& event, double
     }
     job.pending_for = event.message;
     requeue_later(job, now_s);
+    hold_back(event.also_rejected, job);
+}
+
+void JobQueue::hold_back(std::span<const std::string> names, const JobRecord& rejected) {
+    for (const std::string& name : names) {
+        const auto named = by_name_.find(name);
+        JobRecord* const job = named == by_name_.end() ? nullptr : active_.find(named->second);
+        if (job == nullptr || job == &rejected || job->phase != Phase::waiting) continue;
+        job->held_back_until_s = rejected.not_before_s;
+        job->pending_for = rejected.pending_for;
+    }
+}
+
+void JobQueue::release_held_back(const std::string& tenant) {
+    for (JobRecord* const job : active_.records()) {
+        if (job->asked.tenant == tenant) job->held_back_until_s = 0;
+    }
 }
 
 void JobQueue::handle_eviction(JobRecord& job, const EngineEvent& event, double now_s) {

@@ -214,6 +214,10 @@ private:
     static double retry_delay_s(std::uint32_t times);
     // Lets the job wait again, but not be placed at once: longer with each time in a row.
     void requeue_later(JobRecord& job, double now_s);
+    // Lets waiting jobs wait as long as one that was rejected, for the same reason.
+    void hold_back(std::span<const std::string> names, const JobRecord& rejected);
+    // Lets the tenant's jobs be placed again: one that has ended may have made room within the limit that refused them.
+    void release_held_back(const std::string& tenant);
     void tell_dependents(const JobRecord& job, double now_s);
     void check_dependencies(JobId id, double now_s);
     // The GPUs that stopping jobs still hold, and those that jobs still have to give up, by node.

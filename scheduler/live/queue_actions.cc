@@ -131,7 +131,8 @@ std::vector<JobRecord*> JobQueue::schedulable(double now_s) {
     jobs.reserve(active_.size());
     for (JobRecord* const job : active_.records()) {
         const bool is_leaving = job->phase == Phase::stopping && !job->next;
-        const bool is_rejected = job->phase == Phase::waiting && job->not_before_s > now_s;
+        const bool is_rejected =
+            job->phase == Phase::waiting && std::max(job->not_before_s, job->held_back_until_s) > now_s;
         if (!is_leaving && !is_rejected && job->after.empty() && !new_.contains(job->id)) jobs.push_back(job);
     }
     return jobs;
@@ -140,7 +141,8 @@ std::vector<JobRecord*> JobQueue::schedulable(double now_s) {
 double JobQueue::next_retry_s(double now_s) const {
     double next_s = kNever;
     for (const JobRecord* const job : active_.records()) {
-        if (job->phase == Phase::waiting && job->not_before_s > now_s) next_s = std::min(next_s, job->not_before_s);
+        const double placed_s = std::max(job->not_before_s, job->held_back_until_s);
+        if (job->phase == Phase::waiting && placed_s > now_s) next_s = std::min(next_s, placed_s);
         if (job->phase == Phase::running && job->grow_not_before_s > now_s) {
             next_s = std::min(next_s, job->grow_not_before_s);
         }
@@ -197,7 +199,10 @@ void JobQueue::apply(const Actions& actions, std::span<const JobId> ids, std::st
 }
 
 void JobQueue::set_phase(JobRecord& job, Phase phase) {
-    if (is_with_engine(job.phase) && !is_with_engine(phase)) left_engine_.push_back(job.id);
+    if (is_with_engine(job.phase) && !is_with_engine(phase)) {
+        left_engine_.push_back(job.id);
+        if (job.phase != Phase::starting) release_held_back(job.asked.tenant);
+    }
     job.phase = phase;
     if (phase == Phase::waiting || has_ended(phase)) {
         holders_.erase(job.id);

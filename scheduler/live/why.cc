@@ -100,6 +100,12 @@ Why why_waiting(const JobRecord& job, const WhyContext& context) {
                               (job.pending_for.empty() ? "" : ": " + job.pending_for) + "; it is placed again in " +
                               duration_text(job.not_before_s - context.now_s) + " at the earliest."};
     }
+    if (job.held_back_until_s > context.now_s) {
+        return {"engine", "Job " + title(job) + " is not placed, because the cluster manager has rejected a job for " +
+                              "which the same limit holds: " + job.pending_for + "; it is placed in " +
+                              duration_text(job.held_back_until_s - context.now_s) +
+                              " at the earliest, or once a job " + "of tenant " + job.asked.tenant + " has ended."};
+    }
     if (!job.after.empty()) {
         std::string text;
         for (const JobId id : job.after) {

@@ -63,3 +63,20 @@ def test_limit_of_a_qos_leaves_the_gpus_to_others(site: PlaceSite) -> None:
     (site.jobs / "done").touch()
     site.waits(second, "COMPLETED")
     assert site.larder(second)["tenant"] == "blue"
+
+
+def test_jobs_that_a_limit_refuses_do_not_keep_others_waiting(site: PlaceSite) -> None:
+    """A user has submitted many jobs of which one may run. Slurm is not asked for each before others get their turn."""
+    (site.jobs / "done").unlink(missing_ok=True)
+    first = site.submit(until_file("done"), "--qos=short", user="daemon")
+    site.waits(first, "RUNNING")
+    array = site.submit("true", "--qos=short", "--array=1-20", user="daemon")
+    tasks = [f"{array}_{number}" for number in range(1, 21)]
+    other = site.submit("true")
+    site.waits(other, "COMPLETED")
+    refused = [task for task in tasks if "QOSMaxGRESPerUser" in site.log_of(task)]
+    assert 0 < len(refused) < 10, refused  # one for each free GPU, and once more
+    assert site.state(first) == "RUNNING"
+    site.run("scancel", array, user="daemon")
+    (site.jobs / "done").touch()
+    site.waits(first, "COMPLETED")

@@ -94,6 +94,21 @@ std::vector<GrantedDevices> devices_of(JsonReader& reader) {
     return granted;
 }
 
+std::vector<std::string> names_of(JsonReader& reader, std::string_view key) {
+    std::vector<std::string> names;
+    if (!reader.has(key)) return names;
+    const json::array& array = reader.array(key);
+    names.reserve(array.size());
+    for (const json::value& name : array) {
+        if (!name.is_string() || name.get_string().size() > kTextMax || names.size() == kEventsMax) {
+            reader.reject(key, "must be at most 100000 names");
+            return {};
+        }
+        names.emplace_back(name.get_string());
+    }
+    return names;
+}
+
 std::optional<NodeInventory> inventory_of(JsonReader& reader) {
     const auto gpus = reader.optional_unsigned_integer("gpus");
     NodeInventory inventory{.gpus = 0, .gpu_type = text_of(reader, "gpu_type"), .labels = {}};
@@ -214,6 +229,7 @@ Result<EngineEvent> read_engine_event(const json::object& object, const std::str
         event.was_stopping = reader.optional_boolean("was_stopping").value_or(false);
         event.stopped_by = text_of(reader, "stopped_by");
         event.for_good = reader.optional_boolean("for_good").value_or(false);
+        event.also_rejected = names_of(reader, "also_rejected");
         event.devices = devices_of(reader);
         event.resize = resize_of(reader, event.kind);
         if (event.kind == Kind::ended && event.exit_code.has_value() == event.exit_signal.has_value()) {

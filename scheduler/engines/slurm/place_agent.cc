@@ -53,6 +53,7 @@ json::object to_json(const EngineEvent& event) {
     if (event.kind == EngineEvent::Kind::ended) object["was_stopping"] = event.was_stopping;
     if (!event.stopped_by.empty()) object["stopped_by"] = event.stopped_by;
     if (event.for_good) object["for_good"] = true;
+    if (!event.also_rejected.empty()) object["also_rejected"] = json::value_from(event.also_rejected);
     json::array devices;
     for (const GrantedDevices& granted : event.devices) {
         devices.push_back(json::object{{"node", granted.node}, {"devices", json::value_from(granted.devices)}});

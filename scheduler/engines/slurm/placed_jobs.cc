@@ -71,6 +71,12 @@ bool is_refusal(std::string_view reason) {
     return std::ranges::any_of(kBeginnings, [&](std::string_view text) { return reason.starts_with(text); });
 }
 
+// Returns what jobs have in common that this limit refuses alike. Empty: it says nothing about others.
+std::string limit_of(const std::string& key, const JobRow& row, std::string_view reason) {
+    if (reason.starts_with("QOS") || reason.starts_with("Assoc")) return row.limits_key;
+    return reason == "JobArrayTaskLimit" ? key.substr(0, key.find('_')) : "";
+}
+
 std::string joined(const std::vector<std::string>& names) {
     std::string text;
     for (const std::string& name : names) text += (text.empty() ? "" : ",") + name;
@@ -100,6 +106,7 @@ void PlacedJobs::look(const Rows& rows, const std::vector<NodeRow>& nodes, std::
     for (const auto& [key, row] : rows) {
         if (!attempts_.contains(key)) decide_free(key, row, rows, unix_s);
     }
+    name_refused_jobs(rows);
     for (const std::string& key : mirrored_) {
         if (!rows.contains(key)) cancel_in_larder(key);
     }
@@ -312,6 +319,7 @@ void PlacedJobs::decide_pending(const std::string& key, Attempt& attempt, const 
     // Larder removes the time at which a requeued job may begin; that of a new job is its user's.
     if (is_refusal(row.reason) || (row.reason == "BeginTime" && row.restarts == 0)) {
         attempt.leaves_with = rejection(row.reason);
+        attempt.limit = limit_of(key, row, row.reason);
         return take_back(key, attempt, row);
     }
     // Slurm has not looked at it yet.
@@ -538,6 +546,7 @@ void PlacedJobs::finish(const std::string& key, Attempt& attempt, EngineEvent ev
     set_id(event, attempt.id);
     if (!event.at_s) event.at_s = static_cast<double>(unix_s_);
     ended_[attempt.id] = event;
+    if (event.kind == EngineEvent::Kind::rejected && !attempt.limit.empty()) limited_[attempt.id] = attempt.limit;
     if (event.kind == EngineEvent::Kind::ended && !event.was_stopping) ended_by_themselves_.insert(key);
     events_.push_back(std::move(event));
     finished_.insert(key);
@@ -549,6 +558,22 @@ void PlacedJobs::reject(const AttemptId& id, std::string why, bool for_good) {
     set_id(event, id);
     ended_[id] = event;
     events_.push_back(std::move(event));
+}
+
+// A user may have hundreds of jobs that one limit refuses. If each were placed, it would hold GPUs idle until Slurm had
+// said so, and all jobs behind them would wait.
+void PlacedJobs::name_refused_jobs(const Rows& rows) {
+    for (EngineEvent& event : events_) {
+        const auto limited = limited_.find({.queue = event.queue, .job = event.job, .attempt = event.attempt});
+        if (event.kind != EngineEvent::Kind::rejected || limited == limited_.end()) continue;
+        for (const auto& [key, row] : rows) {
+            const bool waits = row.stage == JobStage::pending && mirrored_.contains(key) && !attempts_.contains(key);
+            if (waits && limit_of(key, row, event.message) == limited->second) {
+                event.also_rejected.push_back(name_of(key));
+            }
+        }
+    }
+    limited_.clear();
 }
 
 void PlacedJobs::sweep() {

@@ -119,6 +119,7 @@ private:
         std::uint32_t requeues = 0;  // tried
         std::optional<std::int64_t> kill_unix_s;
         std::optional<EngineEvent> leaves_with;  // the job is taken back; then this event is reported
+        std::string limit;                       // the jobs that are refused along with it; empty: none
         std::optional<EngineEvent> last;
     };
     struct Refusal {
@@ -143,6 +144,7 @@ private:
     // The attempt is over: it is dropped with the next sweep.
     void finish(const std::string& key, Attempt& attempt, EngineEvent event);
     void reject(const AttemptId& id, std::string why, bool for_good);
+    void name_refused_jobs(const Rows& rows);
     void cancel_in_larder(const std::string& key);
     void sweep();
 
@@ -157,6 +159,7 @@ private:
     std::set<std::string> ended_by_themselves_;  // until Larder says that they have ended
     std::set<std::string> cancelling_;
     std::map<std::string, Refusal> refusals_;
+    std::map<AttemptId, std::string> limited_;  // rejections of this look: the jobs that are refused along with it
     SlurmCommands commands_;
     std::vector<EngineEvent> events_;
     std::vector<const JobRow*> to_submit_;

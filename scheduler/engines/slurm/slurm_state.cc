@@ -11,13 +11,16 @@ namespace larder::scheduler::slurm {
 namespace {
 
 // The columns of squeue, and the widths of those of squeue and sinfo.
-constexpr std::array<std::string_view, 20> kQueueNames{
-    "JobID",     "ArrayJobID",    "ArrayTaskID", "State",     "PriorityLong", "NumNodes",     "RestartCnt",
-    "Requeue",   "exit_code",     "SubmitTime",  "StartTime", "EndTime",      "UserID",       "Account",
-    "Partition", "tres-per-node", "Dependency",  "Reason",    "NodeList",     "admin_comment"};
+constexpr std::array<std::string_view, 24> kQueueNames{
+    "JobID",      "ArrayJobID",    "ArrayTaskID", "State",      "PriorityLong", "NumNodes",
+    "RestartCnt", "Requeue",       "exit_code",   "SubmitTime", "StartTime",    "EndTime",
+    "UserID",     "Account",       "QOS",         "Partition",  "TimeLimit",    "NumCPUs",
+    "MinMemory",  "tres-per-node", "Dependency",  "Reason",     "NodeList",     "admin_comment"};
 using QueueWidths = std::array<std::size_t, kQueueNames.size()>;
-constexpr QueueWidths kQueueWidths{12, 12, 12, 16, 12, 8, 8, 4, 8, 12, 12, 12, 12, 65, 65, 65, 97, 48, 257, 385};
-constexpr QueueWidths kWideQueueWidths{12, 12, 12, 16, 12, 8, 8, 4, 8, 12, 12, 12, 12, 65, 65, 65, 97, 48, 4097, 385};
+constexpr QueueWidths kQueueWidths{12, 12, 12, 16, 12, 8, 8,  4,  8,  12, 12,  12,
+                                   12, 65, 33, 65, 16, 8, 12, 65, 97, 48, 257, 385};
+constexpr QueueWidths kWideQueueWidths{12, 12, 12, 16, 12, 8, 8,  4,  8,  12, 12,   12,
+                                       12, 65, 33, 65, 16, 8, 12, 65, 97, 48, 4097, 385};
 constexpr std::array<std::size_t, 5> kNodeWidths{65, 24, 257, 257, 65};
 
 constexpr const QueueWidths& queue_widths(bool is_wide) {
@@ -148,7 +151,7 @@ Result<JobRow> parse_job_row(std::string_view line, bool is_wide) {
     const auto columns = columns_of(line, queue_widths(is_wide));
     if (!columns) return fail(ErrorCode::protocol, "squeue printed a line that is too short: " + std::string(line));
     const auto& [id, array, task, state, priority, nodes, restarts, requeue, status, submitted, started, ended, uid,
-                 account, partition, tres, dependency, reason, on, mark] = *columns;
+                 account, qos, partition, time, cpus, memory, tres, dependency, reason, on, mark] = *columns;
     JobRow row;
     row.key = task.empty() ? std::string(id) : std::string(array) + "_" + std::string(task);
     row.state = state;
@@ -170,6 +173,9 @@ Result<JobRow> parse_job_row(std::string_view line, bool is_wide) {
     row.gpus_per_node = gpus.count;
     row.gpu_type = gpus.type;
     row.has_mixed_gpus = gpus.is_mixed;
+    for (const std::string_view part : {uid, account, qos, partition, time, cpus, memory, nodes, tres}) {
+        row.limits_key.append(part).push_back(' ');
+    }
     row.reason = reason;
     row.nodes = on;
     row.mark = parse_mark(mark);

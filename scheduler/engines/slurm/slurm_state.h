@@ -63,6 +63,7 @@ struct JobRow {
     std::uint32_t uid = 0;              // of its user
     std::string account;
     std::string partition;
+    std::string limits_key;  // all that limits of accounts and QOS go by: jobs with equal ones are refused alike
     std::string reason;
     std::string nodes;  // that it runs on, as Slurm writes them
     std::optional<JobMark> mark;

@@ -67,6 +67,44 @@ TEST_F(EngineEvents, RejectedJobWaitsLongerEachTime) {
     EXPECT_EQ(job(id).rejected, 0u) << "it begins anew";
 }
 
+// A job behind them does not wait until the cluster manager has rejected each.
+TEST_F(EngineEvents, JobsThatAreRejectedAlongWithOneAreNotPlaced) {
+    const JobId host = submit_and_start(job_with_gpus(7));
+    const JobId first = submit_and_place();
+    const JobId second = submit(job_with_gpus(1));
+    const JobId other = submit(job_with_gpus(1));
+    engine.tell({.kind = Kind::rejected,
+                 .job = first,
+                 .attempt = 1,
+                 .message = "QOSMaxJobs",
+                 .also_rejected = {job(second).asked.name, "unknown"}});
+    tick();
+    EXPECT_EQ(phase(second), Phase::waiting);
+    EXPECT_EQ(phase(other), Phase::starting);
+    EXPECT_THAT(why(second), HasSubstr("a job for which the same limit holds: QOSMaxJobs; it is placed in 1.0 s"));
+    engine.tell(Kind::started, {other, 1});
+    tick(0.25);
+    engine.tell_ended({host, 1}, 0);
+    tick(0.25);
+    EXPECT_EQ(phase(first), Phase::waiting);
+    EXPECT_EQ(phase(second), Phase::starting) << "a job of the tenant has ended";
+}
+
+TEST_F(EngineEvents, JobRejectedAlongWithAnotherWaitsNoLongerThanThat) {
+    const JobId first = submit_and_place(8);
+    const JobId second = submit(job_with_gpus(8));
+    engine.tell({.kind = Kind::rejected,
+                 .job = first,
+                 .attempt = 1,
+                 .message = "QOSMaxJobs",
+                 .also_rejected = {job(second).asked.name}});
+    tick();
+    EXPECT_EQ(phase(second), Phase::waiting);
+    ASSERT_TRUE(cancel(first, "alice"));
+    tick(1);
+    EXPECT_EQ(phase(second), Phase::starting);
+}
+
 TEST_F(EngineEvents, BackOffGoesOnAfterARestart) {
     const JobId id = submit_and_place();
     for (std::uint32_t attempt = 1; attempt <= 3; ++attempt) {

@@ -73,6 +73,7 @@ protected:
     PlacedJobs::Rows rows_{{"7", held_job()}};
     std::vector<NodeRow> nodes_{node("n1"), node("n2")};
     std::int64_t now_s_ = 1000;
+    JobId next_job_ = 100;
     SlurmCommands commands_;
     std::vector<EngineEvent> events_;
 };
@@ -187,6 +188,36 @@ TEST_F(PlacedJob, ReasonsOfSlurmArePendingAndItsLimitsRejections) {
     look();
     EXPECT_EQ(event(), Kind::rejected);
     EXPECT_FALSE(row().mark->attempt);
+}
+
+TEST_F(PlacedJob, LimitNamesTheWaitingJobsThatItRefusesAlike) {
+    row().limits_key = "1003 red short ";
+    for (const auto& [key, asks] : std::map<std::string, std::string>{{"8", "1003 red short "},
+                                                                      {"9_1", "1003 red short "},
+                                                                      {"9_2", "1003 red long "},
+                                                                      {"10", "1003 red short "}}) {
+        rows_[key] = held_job();
+        rows_[key].key = key;
+        rows_[key].limits_key = asks;
+        if (key != "10") jobs_.note_submitted(key);
+    }
+    const auto rejection_by = [&](const std::string& key, const std::string& reason) {
+        const AttemptId id{"q-1", ++next_job_, 1};
+        JobRow& asked = rows_.at(key);
+        jobs_.start({.id = id, .key = key, .grace_s = 5, .gpus_by_node = {{"n1", 2}}}, rows_, now_s_);
+        jobs_.take_commands();
+        asked.mark->attempt = id;
+        asked.held = false;
+        asked.reason = reason;
+        look();
+        asked = held_job();
+        asked.key = key;
+        look();
+        return event() == Kind::rejected ? events_[0].also_rejected : std::vector<std::string>{"none was rejected"};
+    };
+    EXPECT_EQ(rejection_by("7", "QOSMaxJobsPerUserLimit"), (std::vector<std::string>{"slurm-8", "slurm-9_1"}));
+    EXPECT_EQ(rejection_by("9_1", "JobArrayTaskLimit"), std::vector<std::string>{"slurm-9_2"});
+    EXPECT_EQ(rejection_by("8", "PartitionTimeLimit"), std::vector<std::string>{});
 }
 
 TEST_F(PlacedJob, EndTellsExitCodeOrSignal) {

@@ -22,8 +22,9 @@ std::string line(const std::string& id, const std::string& state, const std::str
     return padded(id, 12) + padded(array.empty() ? id : array, 12) + padded(task, 12) + padded(state, 16) +
            padded("0", 12) + padded("2", 8) + padded("1", 8) + padded("1", 4) + padded("768", 8) +
            padded("1700000000", 12) + padded("1700000005", 12) + padded("1700000060", 12) + padded("1003", 12) +
-           padded(account, 65) + padded("gpus", 65) + padded("gres:gpu:a100:4", 65) + padded("(null)", 97) +
-           padded("JobHeldUser", 48) + padded(nodes, nodes_width) + mark + "\n";
+           padded(account, 65) + padded("short", 33) + padded("gpus", 65) + padded("1:00:00", 16) + padded("8", 8) +
+           padded("2G", 12) + padded("gres:gpu:a100:4", 65) + padded("(null)", 97) + padded("JobHeldUser", 48) +
+           padded(nodes, nodes_width) + mark + "\n";
 }
 
 TEST(SlurmState, WideRowHasTheNodesOfALargeJob) {
@@ -53,6 +54,7 @@ TEST(SlurmState, RowOfAJobIsRead) {
     EXPECT_EQ(row->uid, 1003u);
     EXPECT_EQ(row->account, "red");
     EXPECT_EQ(row->partition, "gpus");
+    EXPECT_EQ(row->limits_key, "1003 red short gpus 1:00:00 8 2G 2 gres:gpu:a100:4 ");
     EXPECT_EQ(row->submitted_unix_s, 1'700'000'000);
     EXPECT_EQ(row->started_unix_s, 0) << "Slurm expects it then";
     EXPECT_EQ(row->ended_unix_s, 0);
