@@ -27,7 +27,7 @@ struct WhyContext {
     const StorageView& view;
     RateBound bound;  // what limits the job if its rate is below f*
     std::string_view policy;
-    std::string_view output;  // where its output is
+    std::string_view output;  // where its output is; empty: unknown
     double now_s = 0;
 };
 

@@ -9,6 +9,7 @@ namespace larder::scheduler {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using Attempt = MemoryEngine::Attempt;
 using Kind = EngineEvent::Kind;
@@ -44,6 +45,13 @@ TEST_F(EngineEvents, PendingIsLoggedOnceForEachReason) {
     EXPECT_EQ(times_logged(id, "is pending: no room"), 1u);
     EXPECT_EQ(phase(id), Phase::starting);
     EXPECT_THAT(why(id), HasSubstr("it is pending: no room"));
+}
+
+TEST_F(EngineEvents, OutputIsNamedIfTheEngineKnowsWhereItIs) {
+    const JobId id = submit_and_start(job_with_gpus(1));
+    EXPECT_THAT(why(id), HasSubstr("limit it. Its output is in output/1/1."));
+    engine.output_directory.clear();
+    EXPECT_THAT(why(id), EndsWith("limit it."));
 }
 
 TEST_F(EngineEvents, RejectedJobWaitsLongerEachTime) {
