@@ -22,15 +22,19 @@ EMPTY = {
 
 
 class StandIn(socketserver.ThreadingUnixStreamServer):
-    """An allocator that knows no jobs. It takes reports, and sends no answer to them while `loses_answers`."""
+    """An allocator that knows no jobs. It takes reports, and sends no answer to them while `loses_answers`. While it is
+    stopped, it answers nothing."""
 
     daemon_threads = True
 
-    def __init__(self, directory: pathlib.Path) -> None:
+    def __init__(self, directory: pathlib.Path, name: str = "allocator") -> None:
         self.attached: list[dict] = []
         self.reports: list[dict] = []
+        self.waits: list[str] = []
         self.loses_answers = False
-        super().__init__(str(directory / "allocator.sock"), Handler)
+        self.goes_on = threading.Event()
+        self.goes_on.set()
+        super().__init__(str(directory / f"{name}.sock"), Handler)
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
 
@@ -39,7 +43,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
     server: StandIn
 
     def do_GET(self) -> None:
+        self.server.goes_on.wait()
         if self.path.startswith("/v1/engine/actions"):
+            self.server.waits.append(self.path.split("wait_s=")[1])
             time.sleep(0.2)
         self._answer(EMPTY[self.path.split("?")[0]])
 
@@ -70,7 +76,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 class Agent:
-    def __init__(self, programs: pathlib.Path, directory: pathlib.Path) -> None:
+    def __init__(self, programs: pathlib.Path, directory: pathlib.Path, endpoint: str = "{}/allocator.sock") -> None:
         self.directory = directory
         self.allocator = StandIn(directory)
         (directory / "bin").mkdir()
@@ -80,7 +86,7 @@ class Agent:
             program.write_text(f"#!/bin/sh\n{text}\n")
             program.chmod(0o755)
         config = directory / "slurm.toml"
-        config.write_text(f'partitions = "p"\nlook = "100 ms"\n[allocator]\nendpoint = "{directory}/allocator.sock"\n')
+        config.write_text(f'partitions = "p"\nlook = "100 ms"\n[allocator]\nendpoint = "{endpoint.format(directory, directory)}"\n')
         path = f"{directory}/bin:{os.environ['PATH']}"
         with open(directory / "log", "wb") as log:
             self.process = subprocess.Popen(
@@ -111,6 +117,21 @@ def agent(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> Iterator[Agent]:
     agent = Agent(larder_bin, tmp_path)
     yield agent
     agent.stop()
+
+
+def test_agent_finds_the_next_leader_while_the_last_one_hangs(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    second = StandIn(tmp_path, "second")
+    agent = Agent(larder_bin, tmp_path, "{}/allocator.sock,{}/second.sock")
+    try:
+        agent.until(lambda: agent.allocator.waits)
+        agent.allocator.goes_on.clear()
+        agent.until(lambda: second.waits)
+        assert float(agent.allocator.waits[0]) < 5, "another one leads after etcd.lease, which is 5 s"
+    finally:
+        agent.allocator.goes_on.set()
+        agent.stop()
+        second.shutdown()
+        second.server_close()
 
 
 def nodes_of(report: dict) -> list[tuple[str, str]]:

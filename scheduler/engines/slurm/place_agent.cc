@@ -22,8 +22,11 @@ namespace json = boost::json;
 namespace {
 
 constexpr std::int64_t kSecond_ns = 1'000'000'000;
-constexpr std::int64_t kWait_s = 20;  // for actions
+// For actions, and for an answer. Of several allocators, one that hangs must not keep the agent from the next leader.
+constexpr std::int64_t kWait_s = 20;
+constexpr std::int64_t kWaitAmongSeveral_s = 2;
 constexpr std::int64_t kAsk_ms = 30'000;
+constexpr std::int64_t kAskAmongSeveral_ms = 4'000;
 constexpr std::int64_t kRetry_ns = kSecond_ns / 2;
 constexpr std::size_t kSubmitMax = 200;  // jobs of one request
 constexpr std::size_t kBatchMax = 500;   // commands of one scontrol
@@ -154,7 +157,8 @@ Result<std::string> submission_of(const JobRow& row, std::uint32_t gpus_of_a_nod
     return json_text(job);
 }
 
-PlaceAgent::PlaceAgent(PlaceOptions options) : options_(std::move(options)), client_(options_.endpoint) {}
+PlaceAgent::PlaceAgent(PlaceOptions options)
+    : options_(std::move(options)), has_several_(options_.endpoint.contains(',')), client_(options_.endpoint) {}
 
 // Says a text that repeats only once.
 void PlaceAgent::say(const std::string& text) {
@@ -163,10 +167,12 @@ void PlaceAgent::say(const std::string& text) {
 }
 
 Result<HttpResponse> PlaceAgent::ask(HttpClient& client, std::string_view method, const std::string& target,
-                                     const std::string& body, std::int64_t timeout_ms) const {
+                                     const std::string& body, std::int64_t wait_s) const {
     auto http = http_client_options(options_.credentials);
     if (!http) return std::unexpected(http.error());
-    http->timeout_ms = timeout_ms;
+    // A change may take long, and is not tried elsewhere while it may yet be carried out.
+    const bool may_hang = has_several_ && method == "GET";
+    http->timeout_ms = (may_hang ? kAskAmongSeveral_ms : kAsk_ms) + wait_s * 1000;
     auto response = client.request(method, target, body, *http);
     if (!response) {
         return fail(response.error().code,
@@ -236,10 +242,11 @@ void PlaceAgent::wait_for_actions() {
             if (session != session_) after = 0;
             session = session_;
         }
+        const std::int64_t wait_s = has_several_ ? kWaitAmongSeveral_s : kWait_s;
         const auto answer = ask(client, "GET",
                                 "/v1/engine/actions?session=" + percent_encode(session) +
-                                    "&after=" + std::to_string(after) + "&wait_s=" + std::to_string(kWait_s),
-                                "", kAsk_ms + kWait_s * 1000);
+                                    "&after=" + std::to_string(after) + "&wait_s=" + std::to_string(wait_s),
+                                "", wait_s);
         if (!answer || (answer->status != 200 && answer->status != 409)) {
             sleep_ns(kRetry_ns);
             continue;

@@ -55,7 +55,7 @@ private:
     struct Answer;
 
     Result<HttpResponse> ask(HttpClient& client, std::string_view method, const std::string& target,
-                             const std::string& body = "", std::int64_t timeout_ms = 30'000) const;
+                             const std::string& body = "", std::int64_t wait_s = 0) const;
     void wait_for_actions();
     Result<void> look();
     Result<void> attach();
@@ -77,6 +77,7 @@ private:
     void say(const std::string& text);
 
     PlaceOptions options_;
+    const bool has_several_;  // allocators, that stand in for each other
     HttpClient client_;
     PlacedJobs jobs_;
     JobRows rows_;
