@@ -124,7 +124,7 @@ void Leadership::renew(std::int64_t sent_ns) {
 void Leadership::stand(std::int64_t until_ns) {
     const auto key = etcd_.create(kLeaderKey, options_.name, lease_);
     if (!key) return note(key.error());
-    if (!std::exchange(etcd_answers_, true)) log_info("etcd can be used again");
+    if (!etcd_answers_.exchange(true)) log_info("etcd can be used again");
     set_leader(key->value);
     if (key->lease != lease_) return;
     create_revision_ = key->create_revision;
@@ -137,7 +137,7 @@ void Leadership::stand(std::int64_t until_ns) {
 void Leadership::check_key(std::int64_t until_ns) {
     const auto key = etcd_.get(kLeaderKey);
     if (!key) return note(key.error());
-    if (!std::exchange(etcd_answers_, true)) log_info("etcd can be used again");
+    if (!etcd_answers_.exchange(true)) log_info("etcd can be used again");
     if (!*key || (*key)->create_revision != create_revision_) return lose("the leader's key is no longer its own");
     // resign() may have set 0 meanwhile, which stays.
     std::int64_t before_ns = leads_until_ns_;
@@ -155,7 +155,7 @@ void Leadership::lose(const std::string& why) {
 }
 
 void Leadership::note(const Error& error) {
-    if (std::exchange(etcd_answers_, false)) log_warn("etcd cannot be used", {{"error", error.message}});
+    if (etcd_answers_.exchange(false)) log_warn("etcd cannot be used", {{"error", error.message}});
 }
 
 void Leadership::set_leader(std::string name) {

@@ -42,6 +42,8 @@ public:
     bool leads() const;
     // Any thread. The name of the allocator that led when etcd was last asked; empty: none, or unknown.
     std::string leader() const;
+    // Any thread. True if etcd has answered when it was last asked.
+    bool etcd_answers() const { return etcd_answers_; }
     // Returns the fence of the present term of leadership. It is not held if there is none.
     EtcdFence fence() const;
     // Lets another allocator lead, and stands again after the length of a lease.
@@ -65,8 +67,8 @@ private:
     EtcdClient etcd_;
     std::int64_t lease_ = 0;           // 0: none
     std::int64_t stands_from_ns_ = 0;  // by boot_time_ns()
-    bool etcd_answers_ = true;
 
+    std::atomic<bool> etcd_answers_ = true;
     std::atomic<std::int64_t> leads_until_ns_ = 0;   // 0: does not lead
     std::atomic<std::int64_t> create_revision_ = 0;  // of the leader's key, which this allocator created
     mutable std::mutex mutex_;

@@ -69,7 +69,8 @@ Result<std::unique_ptr<StateStore>> open_and_restore(const AllocatorConfig& conf
         log_warn("remote_bandwidth was changed in the config, so the value set over the API no longer applies",
                  {{"was", format_bytes_per_second(found.remote->bytes_per_second)}});
     }
-    log_info("restored the state", {{"directory", config.state_directory},
+    log_info("restored the state", {shared_rows ? LogField{"etcd_prefix", config.etcd.options.prefix}
+                                                : LogField{"directory", config.state_directory},
                                     {"plan", found.plan_number.value_or(0)},
                                     {"jobs", found.jobs.size()},
                                     {"pins", found.pins.size()},
@@ -89,10 +90,9 @@ OpenRows shared_rows_of(const AllocatorConfig& config, const std::optional<EtcdF
     };
 }
 
-// `leader` may be empty.
-HttpResponse not_leading(const std::string& leader) {
-    return http_error(421, name(ErrorCode::unavailable),
-                      "this allocator stands by" + (leader.empty() ? "" : ": " + leader + " leads"));
+// `why` may be empty.
+HttpResponse not_leading(const std::string& why) {
+    return http_error(421, name(ErrorCode::unavailable), "this allocator stands by" + (why.empty() ? "" : ": " + why));
 }
 
 HttpResponse no_longer_leading() {
@@ -200,8 +200,7 @@ struct AllocatorService::State {
         const auto then = [this, respond, response = std::move(response),
                            may_have_effect](const Result<void>& durable) {
             const Done last = [this, respond, response, may_have_effect](const Result<void>& saved) {
-                if (!saved) return respond(http_error(saved.error()));
-                if (term->is_held()) return respond(response);
+                if (term->is_held()) return respond(saved ? response : http_error(saved.error()));
                 // 421 would tell the client to ask another allocator, which would do it a second time.
                 const bool was_refused = response.status >= 400 && response.status < 500;
                 respond(may_have_effect && !was_refused ? no_longer_leading() : not_leading(""));
@@ -384,7 +383,7 @@ private:
         const auto admit = [this](const HttpRequest& request) -> std::optional<HttpResponse> {
             // A machine that stands by is well, and whoever watches it can tell.
             if (is_for(request, "healthz") || is_for(request, "metrics")) return std::nullopt;
-            return not_leading(request.peer ? leadership_->leader() : "");
+            return not_leading(who_leads(request.peer.has_value()));
         };
         HttpServer http(
             context_,
@@ -403,6 +402,14 @@ private:
                       http.stop();
                   });
         return {};
+    }
+
+    // Over TCP nobody has been asked for a token: no name is told.
+    std::string who_leads(bool tells_name) const {
+        if (!leadership_->etcd_answers()) return "etcd does not answer";
+        const std::string leader = leadership_->leader();
+        if (leader.empty()) return "none leads at present";
+        return (tells_name ? leader : "another one") + " leads";
     }
 
     // Serves until asked to end or, as one of several, until its term is over.

@@ -226,11 +226,33 @@ def test_leader_stops_without_etcd_and_leads_again_with_it(allocators: Allocator
     allocators.larder("job", "register", "vision-2")  # two of three members are enough
     allocators.etcd.ask({"pause": 1})
     allocators.until(lambda: not allocators.leads(0), "leads without etcd")
+
+    def blames_etcd() -> bool:
+        answer = allocators.ask(0, "GET", "/v1/plan")
+        return answer is not None and b"this allocator stands by: etcd does not answer" in answer.body
+
+    allocators.until(blames_etcd, "does not say why")
     for member in (0, 1):
         allocators.etcd.ask({"resume": member})
     allocators.leader()
     assert len(allocators.larder("job", "list")["jobs"]) == 2
     assert "etcd has not renewed its lease in time" in allocators.logs()
+
+
+def test_change_that_its_leader_could_not_save_says_that_it_no_longer_leads(
+    larder_bin: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    allocators = Allocators(larder_bin, tmp_path, "--scheduler.engine", "agent", "--scheduler.node.n1.gpus", "4",
+                            "--scheduler.directory", str(tmp_path / "jobs"), members=1)  # fmt: skip
+    try:
+        allocators.start(0)
+        allocators.leader()
+        allocators.etcd.ask({"pause": 0})
+        refused = allocators.ask(0, "POST", "/v1/queue", {"jobs": [{"command": ["true"], "directory": "/"}]})
+        assert refused is not None and refused.status == 503, refused
+        assert b"no longer leads: the request may or may not have been carried out" in refused.body, refused.body
+    finally:
+        allocators.end()
 
 
 class Node(threading.Thread):
