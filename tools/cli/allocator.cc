@@ -181,9 +181,11 @@ std::string nodes_text(const json::array& nodes, std::size_t columns) {
         const json::object& lease = object_at(node, "lease");
         const std::uint64_t capacity_bytes = tiers_at(node, "capacity");
         const UnitFamily family = unit_family_of(capacity_bytes);
+        const bool has_expired = node.contains("lease") && count_at(lease, "left_ms") == 0;
         table.add({text_at(node, "name"), format_bytes(capacity_bytes, family),
                    format_bytes(tiers_at(node, "quota"), family), format_bytes(tiers_at(node, "used"), family),
-                   std::to_string(array_at(node, "jobs").size()), rate_at(lease, "bytes_per_second"),
+                   std::to_string(array_at(node, "jobs").size()),
+                   has_expired ? "floors" : rate_at(lease, "bytes_per_second"),
                    flag_at(node, "alive") ? age_text(node, "heard_ms_ago") : "gone " + age_text(node, "heard_ms_ago"),
                    age_text(lease, "age_ms")});
     }

@@ -172,6 +172,16 @@ TEST_F(ClusterCommands, WhatIfShowsChangeOfEachJob) {
     EXPECT_EQ(larder({"whatif", "--objective", "luck"}).exit_code, 2);
 }
 
+// The rates of a lease that has expired are in force nowhere: who adds up the column would find more than there is.
+TEST(ExpiredLease, IsShownAsFloors) {
+    const test::AllocatorProcess allocator({"--lease", "1 s"});
+    allocator.report();
+    const auto nodes = [&] { return run_larder({"node", "ls"}, allocator.socket).output; };
+    EXPECT_THAT(nodes(), HasSubstr("100.00 MB/s"));
+    while (!nodes().contains("gone")) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    EXPECT_THAT(nodes(), ContainsRegex("1 +floors +gone"));
+}
+
 TEST_F(ClusterCommands, ErrorsNameTheOptionThatIsWrong) {
     allocator.report();
     for (const auto& [command, says] : std::vector<std::pair<std::vector<std::string>, std::string>>{
