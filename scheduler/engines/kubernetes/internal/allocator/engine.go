@@ -99,8 +99,14 @@ func (c *Client) Attach(ctx context.Context, state EngineState) (string, error) 
 	return answer.Session, err
 }
 
-// Actions waits for the actions that follow number after. 409: the session is over.
+// Of several allocators, one may hang while it is asked for actions.
+const waitAmongSeveralS = 2
+
+// Actions waits for the actions that follow number after, for waitS seconds at most. 409: the session is over.
 func (c *Client) Actions(ctx context.Context, session string, after int64, waitS int) ([]EngineAction, error) {
+	if c.wire.HasSeveral() {
+		waitS = min(waitS, waitAmongSeveralS)
+	}
 	query := url.Values{"session": {session}, "after": {strconv.FormatInt(after, 10)}, "wait_s": {strconv.Itoa(waitS)}}
 	var answer struct {
 		Actions []EngineAction `json:"actions"`

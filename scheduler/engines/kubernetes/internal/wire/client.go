@@ -23,7 +23,9 @@ import (
 const (
 	requestTimeout = 30 * time.Second
 	connectTimeout = 5 * time.Second
-	answerBytesMax = 64 << 20
+	// For the answer to a GET, of one of several servers: one that hangs must not keep its clients from the next leader.
+	timeoutAmongSeveral = 4 * time.Second
+	answerBytesMax      = 64 << 20
 )
 
 // Options says where a server is and how a client shows who it is.
@@ -64,9 +66,15 @@ type server struct {
 
 // Client sends requests to the server that answered last. It may be used by several goroutines.
 type Client struct {
-	servers   []server
-	tokenFile string
-	last      atomic.Int64 // index of the server that answered last
+	servers    []server
+	tokenFile  string
+	getTimeout time.Duration
+	last       atomic.Int64 // index of the server that answered last
+}
+
+// HasSeveral tells whether several servers stand in for each other. Then a GET must be answered within 4 s.
+func (c *Client) HasSeveral() bool {
+	return len(c.servers) > 1
 }
 
 // New makes a client. It does not connect yet.
@@ -82,13 +90,16 @@ func New(options Options) (*Client, error) {
 			return nil, fmt.Errorf("%s has no PEM certificate", options.CAFile)
 		}
 	}
-	client := &Client{tokenFile: options.TokenFile}
+	client := &Client{tokenFile: options.TokenFile, getTimeout: requestTimeout}
 	for _, endpoint := range strings.Split(options.Endpoint, ",") {
 		one, err := serverAt(strings.TrimSpace(endpoint), pool)
 		if err != nil {
 			return nil, err
 		}
 		client.servers = append(client.servers, one)
+	}
+	if client.HasSeveral() {
+		client.getTimeout = timeoutAmongSeveral
 	}
 	return client, nil
 }
@@ -164,6 +175,11 @@ func (c *Client) ask(ctx context.Context, to server, method, path string, body [
 	var content io.Reader
 	if body != nil {
 		content = bytes.NewReader(body)
+	}
+	if method == http.MethodGet {
+		limited, cancel := context.WithTimeout(ctx, c.getTimeout)
+		defer cancel()
+		ctx = limited
 	}
 	request, err := http.NewRequestWithContext(ctx, method, to.base+path, content)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 func TestSendsTokenAsItIsNow(t *testing.T) {
@@ -148,5 +149,39 @@ func TestOnlyAGetIsRepeatedAfterTheConnectionBroke(t *testing.T) {
 		if (err == nil) != want {
 			t.Errorf("%s: the error is %v, want one: %v", method, err, !want)
 		}
+	}
+}
+
+func TestServerThatHangsIsNotWaitedForIfThereAreOthers(t *testing.T) {
+	folder := t.TempDir()
+	hangs, leader := filepath.Join(folder, "a"), filepath.Join(folder, "b")
+	listener, err := net.Listen("unix", hangs) // accepts nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	asked := listen(t, leader, http.StatusOK)
+	for _, endpoint := range []string{hangs, hangs + "," + leader} {
+		client, err := New(Options{Endpoint: endpoint})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if several := endpoint != hangs; several != client.HasSeveral() || (client.getTimeout < requestTimeout) != several {
+			t.Errorf("%s: an answer may take %v", endpoint, client.getTimeout)
+		}
+		if !client.HasSeveral() {
+			continue
+		}
+		client.getTimeout = 10 * time.Millisecond
+		patience, cancel := context.WithTimeout(context.Background(), requestTimeout/2)
+		defer cancel()
+		for range 2 {
+			if err := client.Do(patience, http.MethodGet, "/v1/queue", nil, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if asked.Load() != 2 {
+		t.Errorf("the leader was asked %d times, want 2", asked.Load())
 	}
 }
