@@ -107,6 +107,8 @@ def test_every_answer_fits_its_schema_and_all_documented_ones_are_seen(allocator
         {"kind": "lost", "message": "x" * 501} | about, {"kind": "ended", "exit_signal": 0} | about,
         {"kind": "started", "resize": -1} | about, {"kind": "started", "resize": 1 << 32} | about,
         {"kind": "resized"} | about, {"kind": "resize_refused", "resize": 0} | about,
+        {"kind": "rejected", "also_rejected": "x"} | about, {"kind": "rejected", "also_rejected": [1]} | about,
+        {"kind": "rejected", "also_rejected": ["x" * 501]} | about,
     ):  # fmt: skip
         report(4, bad, status=400)
         assert not engine.fits_request("POST", "/v1/engine/events", {"session": session, "number": 4, "events": [bad]}) or (
