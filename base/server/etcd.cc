@@ -120,7 +120,7 @@ std::string printable_line(std::string_view text) {
 // Returns what is wrong in etcd's words. Its gateway answers with JSON. The server in front of the gateway answers with
 // a text, such as when it refuses a certificate.
 std::string message_of(const HttpResponse& response) {
-    const std::string status = "status " + std::to_string(response.status);
+    std::string status = "status " + std::to_string(response.status);
     const auto body = parse_json_object(response.body, "the answer");
     if (!body) {
         const std::string text = printable_line(response.body);
