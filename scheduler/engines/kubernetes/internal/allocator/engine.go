@@ -99,7 +99,7 @@ func (c *Client) Attach(ctx context.Context, state EngineState) (string, error) 
 	return answer.Session, err
 }
 
-// Of several allocators, one may hang while it is asked for actions.
+// A request to one of several allocators waits so long for actions, because that one may hang.
 const waitAmongSeveralS = 2
 
 // Actions waits for the actions that follow number after, for waitS seconds at most. 409: the session is over.
