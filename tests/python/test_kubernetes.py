@@ -94,6 +94,24 @@ def test_labelled_pod_gets_environment_and_socket(cluster: Cluster) -> None:
     assert environment_of(of_job)["LARDER_JOB"] == "kubernetes-default.train"
 
 
+def test_pods_of_a_jobset_are_one_job_unless_they_name_another(cluster: Cluster) -> None:
+    for name, labels in (("a-0", {}), ("b-0", {}), ("eval-0", {"larder.io/job": "eval"})):
+        pod = cluster.pod(name, "images", "n1")
+        pod["metadata"]["labels"].update(labels | {"jobset.sigs.k8s.io/jobset-name": "train"})  # type: ignore[index]
+        cluster.apply(pod)
+    cluster.until(
+        lambda: cluster.jobs()
+        == {
+            "kubernetes-default.train": ("images", ["n1"], 2),
+            "kubernetes-default.eval": ("images", ["n1"], 1),
+        }
+    )
+    jobs = {name: environment_of(cluster.get("pod", name))["LARDER_JOB"] for name in ("a-0", "b-0", "eval-0")}
+    assert jobs == {
+        "a-0": "kubernetes-default.train", "b-0": "kubernetes-default.train", "eval-0": "kubernetes-default.eval",
+    }  # fmt: skip
+
+
 def test_own_environment_of_a_pod_stays(cluster: Cluster) -> None:
     pod = cluster.pod("own", "images", "n1")
     container = pod["spec"]["containers"][0]  # type: ignore[index]

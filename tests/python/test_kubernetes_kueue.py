@@ -32,8 +32,8 @@ class KueueCluster(Cluster):
     controller_options = ("--kueue", "--kueue-patience=3s", "--node-selector=storage=fast")
 
     def _before_chart(self) -> None:
-        programs = kubernetes.install_kueue()
-        self.kubectl("create", "-f", programs / "crds")
+        programs = kubernetes.install_controllers()
+        self.kubectl("create", "-f", programs / "kueue-crds")
         self.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=300s")
         self.kueue = Mode(programs / "kueue", self.directory / "kueue.log", self.kubeconfig)
         self._stack.callback(self.kueue.end)

@@ -9,8 +9,8 @@ Prints `kubeconfig`, of an administrator, and `kubectl`. Answers lines on standa
 ends a program of the control plane, {"do": "start", "name": NAME} starts it again, {"do": "compact"} makes etcd forget
 all revisions but the last. Ends when its standard input is closed.
 
-The programs are one, which is built with Go from the module kubernetes/ beside this file; helm is another, and Kueue,
-which tests start themselves. They are built once for each content of these modules, into ~/.cache/larder (or
+The programs are one, which is built with Go from the module kubernetes/ beside this file; helm is another, and so are
+Kueue and JobSet's controller, which tests start themselves. They are built once for each content of these modules, into ~/.cache/larder (or
 $XDG_CACHE_HOME/larder). A first build takes 28 minutes of a core and 6 GB of Go's caches. `--install` does only that, and
 builds larder-kubernetes, into build/kubernetes. Without Go it says so and succeeds: the tests that need it say what they
 left out.
@@ -45,7 +45,7 @@ COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-schedul
 LINEARIZABLE = program.ROOT / "tests" / "campaign" / "linearizable"  # fetched here, too, for the campaign
 # A module of its own: Helm needs later versions of some packages than Kubernetes does.
 HELM = MODULE / "helm"
-KUEUE = MODULE / "kueue"
+CONTROLLERS = MODULE / "controllers"
 # etcd and kube-apiserver do not always end at SIGTERM while clients are connected.
 KILL_AFTER_S = 10
 UNUSED_S = 14 * 86400
@@ -88,9 +88,9 @@ def install() -> pathlib.Path:
     return cached("kubernetes", (MODULE, HELM), build)
 
 
-def install_kueue() -> pathlib.Path:
-    """The directory of `kueue` and of its `crds`. Builds it if it is missing."""
-    return cached("kueue", (KUEUE,), build_kueue)
+def install_controllers() -> pathlib.Path:
+    """The directory of `kueue` and `jobset`, and of their kinds, `kueue-crds` and `jobset-crds`. Builds what is missing."""
+    return cached("controllers", (CONTROLLERS, CONTROLLERS / "kueue", CONTROLLERS / "jobset"), build_controllers)
 
 
 def cached(kind: str, modules: tuple[pathlib.Path, ...], make: Callable[[pathlib.Path], None]) -> pathlib.Path:
@@ -142,12 +142,14 @@ def build(folder: pathlib.Path) -> None:
         (folder / name).symlink_to("kubernetes")
 
 
-def build_kueue(folder: pathlib.Path) -> None:
-    go_command(KUEUE, "build", "-ldflags", "-s -w", "-o", folder / "kueue", ".")
-    module = pathlib.Path(go_command(KUEUE, "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/kueue"))
-    (folder / "crds").mkdir()
-    for path in (module / "config" / "components" / "crd" / "bases").glob("*.yaml"):
-        (folder / "crds" / path.name).write_bytes(path.read_bytes())  # Go's cache of modules is read-only
+def build_controllers(folder: pathlib.Path) -> None:
+    for name in ("kueue", "jobset"):
+        go_command(CONTROLLERS, "build", "-ldflags", "-s -w", "-o", folder / name, f"./{name}")
+        module = pathlib.Path(go_command(CONTROLLERS, "list", "-m", "-f", "{{.Dir}}", f"sigs.k8s.io/{name}"))
+        kinds = folder / f"{name}-crds"
+        kinds.mkdir()
+        for path in (module / "config" / "components" / "crd" / "bases").glob("*.yaml"):
+            (kinds / path.name).write_bytes(path.read_bytes())  # Go's cache of modules is read-only
 
 
 def build_program(module: pathlib.Path, output: pathlib.Path) -> None:
@@ -306,7 +308,7 @@ def main() -> None:
         return
     programs = install()
     if arguments.install:
-        install_kueue()
+        install_controllers()
         build_larder_kubernetes()
         build_program(LINEARIZABLE, program.ROOT / "build" / "linearizable")
         return

@@ -19,6 +19,9 @@ const (
 	JobLabel = "larder.io/job"
 	// GangLabel does the same, and makes the pods a gang for the allocator, if that places them.
 	GangLabel = "larder.io/gang"
+	// JobSetLabel is what JobSet's controller sets on the pods of a JobSet: its name. Unless they have one of the labels
+	// above, all of them are one job, and a gang.
+	JobSetLabel = "jobset.sigs.k8s.io/jobset-name"
 )
 
 // NamePrefix begins the names of all jobs that come from Kubernetes, and of no other jobs.
@@ -52,7 +55,7 @@ func JobName(pod *corev1.Pod) string {
 
 // LabelledJob returns the name that labels of a pod give to its job; empty: none.
 func LabelledJob(labels map[string]string) string {
-	return cmp.Or(labels[GangLabel], labels[JobLabel])
+	return cmp.Or(labels[GangLabel], labels[JobLabel], labels[JobSetLabel])
 }
 
 // JobsOf returns the jobs that the pods make, by name. A pod counts from its binding to a node until it has ended or is

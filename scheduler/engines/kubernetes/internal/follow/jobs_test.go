@@ -59,6 +59,10 @@ func TestJobName(t *testing.T) {
 		{"generated name", pod("p-x1", "n1", 1, func(pod *corev1.Pod) { pod.GenerateName = "p-" }), "kubernetes-team.p-"},
 		{"pod of a Job", pod("p", "n1", 1, ownedBy("train")), "kubernetes-team.train"},
 		{"label goes first", pod("p", "n1", 1, ownedBy("train"), labelled(JobLabel, "gang")), "kubernetes-team.gang"},
+		{"pod of a JobSet", pod("p", "n1", 1, ownedBy("train-workers-0"), labelled(JobSetLabel, "train")),
+			"kubernetes-team.train"},
+		{"label of a pod of a JobSet", pod("p", "n1", 1, labelled(JobSetLabel, "train"), labelled(JobLabel, "eval")),
+			"kubernetes-team.eval"},
 		{"empty label", pod("p", "n1", 1, labelled(JobLabel, "")), "kubernetes-team.p"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -350,9 +350,13 @@ func TestOtherKindsOfJobsNeedALabel(t *testing.T) {
 	set := pods("main", "images", 1, "", "")
 	made := newWorkload("train", 0, set)
 	owner := &made.Metadata.OwnerReferences[0]
-	owner.APIVersion, owner.Kind = "jobset.x-k8s.io/v1alpha2", "JobSet"
+	owner.APIVersion, owner.Kind = "ray.io/v1", "RayJob"
 	if _, err := requestOf(made); err == nil {
-		t.Error("the pods of a JobSet have several owners")
+		t.Error("the pods of a RayJob have several owners")
+	}
+	owner.APIVersion, owner.Kind = "jobset.x-k8s.io/v1alpha2", "JobSet"
+	if asked, err := requestOf(made); err != nil || asked.job != "kubernetes-team.train" {
+		t.Errorf("the job is %q, %v", asked.job, err)
 	}
 	set.Template.Labels[follow.JobLabel] = "both"
 	if asked, err := requestOf(made); err != nil || asked.job != "kubernetes-team.both" {

@@ -122,7 +122,7 @@ func isGated(spec *corev1.PodSpec) bool {
 	})
 }
 
-var errNoJob = errors.New("only a Job's pods are a job by themselves: give the pods the label " + follow.JobLabel)
+var errNoJob = errors.New("only the pods of a Job or a JobSet are a job by themselves: give the pods the label " + follow.JobLabel)
 
 // jobOf returns the name under which the loaders of the pods will connect: see follow.JobName.
 func jobOf(w *workload, set *podSet) (string, error) {
@@ -130,7 +130,7 @@ func jobOf(w *workload, set *podSet) (string, error) {
 		return follow.NamePrefix + w.Metadata.Namespace + "." + label, nil
 	}
 	owner := metav1.GetControllerOf(&w.Metadata)
-	if owner == nil || owner.Kind != "Job" || owner.APIVersion != "batch/v1" {
+	if owner == nil || !place.IsJob(owner) && !place.IsJobSet(owner) {
 		return "", errNoJob
 	}
 	return follow.NamePrefix + w.Metadata.Namespace + "." + owner.Name, nil

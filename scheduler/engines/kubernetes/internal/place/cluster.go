@@ -97,8 +97,19 @@ func (c *cluster) patchPod(ctx context.Context, pod *Pod, patch object) error {
 }
 
 func (c *cluster) patchJob(ctx context.Context, job *Job, patch object) error {
-	named := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: job.Namespace, Name: job.Name}}
-	return c.patch(ctx, named, job.UID, types.MergePatchType, patch)
+	return c.patch(ctx, named(job), job.UID, types.MergePatchType, patch)
+}
+
+// named returns an object that names a Job or a JobSet.
+func named(job *Job) client.Object {
+	var object client.Object = &batchv1.Job{}
+	if job.Parts != nil {
+		object = newJobSet()
+	}
+	object.SetNamespace(job.Namespace)
+	object.SetName(job.Name)
+	object.SetUID(job.UID)
+	return object
 }
 
 // patch fails if another object has the name by now.

@@ -43,6 +43,9 @@ type Attempt struct {
 	ended []bool
 	// The last event, except its time.
 	told allocator.EngineEvent
+	// How often the gang's JobSet had begun anew, and the pods that it replaces since: jobset.go.
+	restarts int
+	replaced map[types.UID]struct{}
 	// These fields are of an elastic gang: resize.go.
 	resize  Resize
 	leaving map[types.UID]int // by pod that was given up and is still there: its rank
@@ -55,7 +58,7 @@ type Attempt struct {
 func NewAttempt(key Key, plan []Slot) *Attempt {
 	return &Attempt{
 		Key: key, Plan: plan, pods: make([]types.UID, len(plan)), ended: make([]bool, len(plan)),
-		resize: Resize{Pods: len(plan)}, leaving: make(map[types.UID]int),
+		replaced: make(map[types.UID]struct{}), resize: Resize{Pods: len(plan)}, leaving: make(map[types.UID]int),
 	}
 }
 
@@ -128,7 +131,7 @@ func decide(gang *Gang, attempt *Attempt, nodes Nodes) Decision {
 		}
 		attempt.noteLeaving(gang, nodes)
 		switch {
-		case len(attempt.leaving) > 0:
+		case len(attempt.leaving) > 0 || gang.isClearing(attempt.Key, nodes):
 			return decision // They still have GPUs.
 		case !failed:
 			code = 0
@@ -187,13 +190,15 @@ func (a *Attempt) look(gang *Gang) (byRank []*Pod, broken bool) {
 			a.pods[pod.Rank] = pod.UID
 		}
 	}
+	a.noteRestart(gang)
 	for rank, uid := range a.pods {
 		if uid == "" {
 			continue
 		}
 		pod := known[uid]
 		// A pod of a growth that somebody deletes is made again, as are those of a Job that finishes.
-		mayGo := isFinishing || rank >= a.resize.Pods
+		_, isReplaced := a.replaced[uid]
+		mayGo := isFinishing || isReplaced || rank >= a.resize.Pods
 		switch {
 		case pod == nil && mayGo:
 			a.pods[rank] = ""
@@ -319,7 +324,8 @@ func (a *Attempt) endEvent() allocator.EngineEvent {
 	return allocator.EngineEvent{Kind: "ended", ExitCode: &code, WasStopping: true}
 }
 
-// fill places gated pods. A gang that has not begun is placed once all its pods are there.
+// fill places gated pods. A gang that has not begun is placed once all its pods are there, unless some of them are made
+// only when others run.
 func (a *Attempt) fill(gang *Gang, byRank []*Pod, nodes Nodes) []Step {
 	steps, _ := a.assign(gang, byRank, nodes)
 	present := len(steps)
@@ -328,7 +334,7 @@ func (a *Attempt) fill(gang *Gang, byRank []*Pod, nodes Nodes) []Step {
 			present++
 		}
 	}
-	if !a.Begun && present < gang.needs(len(a.Plan)) {
+	if !a.Begun && !gang.isOrdered() && present < gang.needs(len(a.Plan)) {
 		return nil
 	}
 	return steps
@@ -378,7 +384,8 @@ func (a *Attempt) assign(gang *Gang, byRank []*Pod, nodes Nodes) (steps []Step, 
 	return steps, left
 }
 
-// noteBegun notes whether the gang has begun. The pods tell that, so another controller finds the same.
+// noteBegun notes whether the gang has begun: all its pods run, or the first of a gang that makes them one after the
+// other. The pods tell that, so another controller finds the same.
 func (a *Attempt) noteBegun(gang *Gang, byRank []*Pod) {
 	ran := 0
 	for rank, pod := range byRank {
@@ -386,7 +393,7 @@ func (a *Attempt) noteBegun(gang *Gang, byRank []*Pod) {
 			ran++
 		}
 	}
-	if ran > 0 && ran >= gang.needs(len(a.Plan)) {
+	if ran > 0 && (gang.isOrdered() || ran >= gang.needs(len(a.Plan))) {
 		a.Begun = true
 	}
 }

@@ -110,13 +110,7 @@ func (g *Gang) needs(planned int) int {
 	}
 	pods := 0
 	for _, job := range g.Jobs {
-		switch {
-		case job.hasFinished():
-		case job.Left >= 0:
-			pods += min(job.Pods, job.Left)
-		default:
-			pods += job.Pods
-		}
+		pods += job.completions()
 	}
 	for _, pod := range g.Pods {
 		if !pod.HasOwner {
@@ -169,23 +163,21 @@ func (g *Gang) sizes() ([]int64, error) {
 	var sizes []int64
 	wanted := 0
 	wrong := ""
-	add := func(work Work, pods int) {
+	add := func(work Work, gpus ...int64) {
 		wanted = max(wanted, work.GangSize)
 		wrong = cmp.Or(wrong, work.Wrong)
-		for range pods {
-			sizes = append(sizes, work.GPUs)
-		}
+		sizes = append(sizes, gpus...)
 	}
 	for _, job := range g.Jobs {
 		if job == g.elastic() {
-			add(job.Work, job.Size)
+			add(job.Work, slices.Repeat([]int64{job.Work.GPUs}, job.Size)...)
 		} else {
-			add(job.Work, job.Pods)
+			add(job.Work, job.podGPUs()...)
 		}
 	}
 	for _, pod := range g.Pods {
 		if !pod.HasOwner && !pod.hasEnded() && !pod.Deleting {
-			add(pod.Work, 1)
+			add(pod.Work, pod.Work.GPUs)
 		}
 	}
 	isOneJob := len(g.Jobs) == 1 && g.Jobs[0].Name == g.ID.Name
@@ -193,14 +185,16 @@ func (g *Gang) sizes() ([]int64, error) {
 	switch {
 	case wrong != "":
 		return nil, errors.New(wrong)
+	case len(sizes) > podsMax:
+		return nil, fmt.Errorf("it has more than %d pods, which is the most that one gang may have", podsMax)
 	case wanted == 0 && !isOneJob && !isOnePod:
 		return nil, fmt.Errorf("the annotation %s is missing: it says how many pods are one gang", gangSizeAnnotation)
 	case wanted > len(sizes):
 		return nil, fmt.Errorf("%d pods of %d are there", len(sizes), wanted)
 	case wanted > 0 && wanted < len(sizes):
 		return nil, fmt.Errorf("there are %d pods, and %s is %d", len(sizes), gangSizeAnnotation, wanted)
-	case len(sizes) == 0 || len(sizes) > podsMax:
-		return nil, fmt.Errorf("a gang has 1 to %d pods, and this one has %d", podsMax, len(sizes))
+	case len(sizes) == 0:
+		return nil, errors.New("it has no pods")
 	case slices.Min(sizes) < 1:
 		return nil, fmt.Errorf("a pod requests no GPU")
 	}

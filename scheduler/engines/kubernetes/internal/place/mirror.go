@@ -9,9 +9,7 @@ import (
 	"slices"
 	"time"
 
-	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 
 	"larder.io/larder/scheduler/engines/kubernetes/internal/allocator"
@@ -273,8 +271,7 @@ func (m *mirror) tell(gang *Gang, reason string) {
 		return
 	}
 	for _, job := range gang.Jobs {
-		about := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: job.Namespace, Name: job.Name, UID: job.UID}}
-		m.events.Eventf(about, nil, corev1.EventTypeWarning, "Refused", "Submit", "%s", shortened(reason))
+		m.events.Eventf(named(job), nil, corev1.EventTypeWarning, "Refused", "Submit", "%s", shortened(reason))
 	}
 }
 

@@ -188,8 +188,9 @@ type Pod struct {
 	ExitCode  int64
 	// Why the pod is not scheduled. Empty: nobody has said so.
 	Unschedulable string
-	// Index of an Indexed Job; -1: none.
-	Index int
+	// Index of an Indexed Job; -1: none. Of a JobSet, the indexes of its Jobs follow each other.
+	Index  int
+	Member JobSetMember
 	// As this package has written them.
 	Attempt Key
 	Rank    int
@@ -222,7 +223,7 @@ func parseSuspension(text string) *Suspension {
 	}
 }
 
-// Job is what decisions need to know of a Kubernetes Job.
+// Job is what decisions need to know of a Kubernetes Job, or of a JobSet.
 type Job struct {
 	Namespace string
 	Name      string
@@ -230,6 +231,12 @@ type Job struct {
 	Gang      GangID
 	Created   metav1.Time
 	Work      Work
+	// Of a JobSet, whose pods differ. Nil: this is a Job.
+	Parts []Part
+	// The JobSet makes some of its Jobs only when others run or have ended.
+	IsOrdered bool
+	// Which Job of a JobSet it is. Of a JobSet, only Restarts counts.
+	Member JobSetMember
 	// The pods that run at a time.
 	Pods int
 	// The pods of the Job as its owner wants it; another number than Pods if Larder has changed the size.
@@ -273,8 +280,8 @@ func isGated(spec *corev1.PodSpec) bool {
 	return slices.ContainsFunc(spec.SchedulingGates, func(one corev1.PodSchedulingGate) bool { return one.Name == Gate })
 }
 
-// isJob tells Kubernetes' own Jobs from those of other API groups.
-func isJob(owner *metav1.OwnerReference) bool {
+// IsJob tells Kubernetes' own Jobs from those of other API groups.
+func IsJob(owner *metav1.OwnerReference) bool {
 	group, _, _ := strings.Cut(owner.APIVersion, "/")
 	return owner.Kind == "Job" && group == batchv1.GroupName
 }
@@ -292,7 +299,7 @@ func podOf(pod *corev1.Pod, gpuResources []string) *Pod {
 		switch {
 		case owner == nil:
 			name = pod.Name
-		case isJob(owner):
+		case IsJob(owner):
 			name = owner.Name
 		default:
 			return nil
@@ -301,9 +308,9 @@ func podOf(pod *corev1.Pod, gpuResources []string) *Pod {
 	made := &Pod{
 		Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Gang: GangID{pod.Namespace, name},
 		Created: pod.CreationTimestamp, Work: workOf(&pod.ObjectMeta, &pod.Spec, gpuResources),
-		HasOwner: owner != nil && isJob(owner), Gated: gated, Deleting: pod.DeletionTimestamp != nil,
+		HasOwner: owner != nil && IsJob(owner), Gated: gated, Deleting: pod.DeletionTimestamp != nil,
 		Node: pod.Spec.NodeName, Phase: pod.Status.Phase, ExitCode: exitCodeOf(pod), Index: -1,
-		Attempt: attempt, Rank: -1, Plan: parsePlan(pod.Annotations[planAnnotation]),
+		Member: memberOf(pod.Labels), Attempt: attempt, Rank: -1, Plan: parsePlan(pod.Annotations[planAnnotation]),
 	}
 	if made.HasOwner {
 		made.Owner = owner.UID
@@ -332,16 +339,9 @@ func jobOf(job *batchv1.Job, gpuResources []string) *Job {
 	if name == "" {
 		name = job.Name
 	}
-	pods := 1
-	if job.Spec.Parallelism != nil {
-		pods = int(*job.Spec.Parallelism)
-	}
+	pods, hasIndexes := podsOf(&job.Spec)
 	left := -1
-	hasIndexes := false
 	if job.Spec.Completions != nil {
-		hasIndexes = job.Spec.CompletionMode != nil && *job.Spec.CompletionMode == batchv1.IndexedCompletion &&
-			pods == int(*job.Spec.Completions)
-		pods = min(pods, int(*job.Spec.Completions))
 		left = int(*job.Spec.Completions - job.Status.Succeeded)
 	}
 	size, err := strconv.Atoi(job.Annotations[sizeAnnotation])
@@ -354,10 +354,11 @@ func jobOf(job *batchv1.Job, gpuResources []string) *Job {
 		Work:    workOf(&job.Spec.Template.ObjectMeta, &job.Spec.Template.Spec, gpuResources), Pods: pods, Left: left,
 		Size: size, HasIndexes: hasIndexes, KueueQueue: job.Labels[kueueQueueLabel],
 		Suspended: job.Spec.Suspend != nil && *job.Spec.Suspend, Deleting: job.DeletionTimestamp != nil,
-		Attempt: parseKey(job.Annotations[attemptAnnotation]), Plan: parsePlan(job.Annotations[planAnnotation]),
-		ByUs: parseSuspension(job.Annotations[suspendedAnnotation]), Refused: job.Annotations[refusedAnnotation],
 		Resize: parseResize(job.Annotations[resizeAnnotation]),
-		Ended:  job.Annotations[endedAnnotation], Withdrawn: job.Annotations[withdrawnAnnotation],
+	}
+	made.takeNotes(job.Annotations)
+	if owner := metav1.GetControllerOf(job); owner != nil && IsJobSet(owner) {
+		made.Member = memberOf(job.Spec.Template.Labels)
 	}
 	for _, condition := range job.Status.Conditions {
 		if condition.Status != corev1.ConditionTrue {
@@ -369,6 +370,38 @@ func jobOf(job *batchv1.Job, gpuResources []string) *Job {
 			condition.Type == batchv1.JobSuccessCriteriaMet
 	}
 	return made
+}
+
+// takeNotes reads what this package has written down of a Job or a JobSet.
+func (j *Job) takeNotes(annotations map[string]string) {
+	j.Attempt, j.Plan = parseKey(annotations[attemptAnnotation]), parsePlan(annotations[planAnnotation])
+	j.ByUs, j.Refused = parseSuspension(annotations[suspendedAnnotation]), annotations[refusedAnnotation]
+	j.Ended, j.Withdrawn = annotations[endedAnnotation], annotations[withdrawnAnnotation]
+}
+
+// podsOf returns how many pods of a Job run at a time, and whether each has an index below that.
+func podsOf(spec *batchv1.JobSpec) (pods int, hasIndexes bool) {
+	pods = 1
+	if spec.Parallelism != nil {
+		pods = int(*spec.Parallelism)
+	}
+	if spec.Completions == nil {
+		return pods, false
+	}
+	isIndexed := spec.CompletionMode != nil && *spec.CompletionMode == batchv1.IndexedCompletion
+	return min(pods, int(*spec.Completions)), isIndexed && pods == int(*spec.Completions)
+}
+
+// podGPUs returns the GPUs of each pod that runs at a time, or of some, if there are more than a gang may have.
+func (j *Job) podGPUs() []int64 {
+	if j.Parts == nil {
+		return slices.Repeat([]int64{j.Work.GPUs}, min(j.Pods, podsMax+1))
+	}
+	var gpus []int64
+	for _, part := range j.Parts {
+		gpus = append(gpus, slices.Repeat([]int64{part.GPUs}, part.pods())...)
+	}
+	return gpus
 }
 
 func workOf(meta *metav1.ObjectMeta, spec *corev1.PodSpec, gpuResources []string) Work {

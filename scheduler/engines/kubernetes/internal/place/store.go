@@ -12,6 +12,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -54,7 +55,8 @@ type store struct {
 	renewed bool // a node has changed
 	synced  bool // all objects of the cluster are there
 	// Owners of gated pods that Larder does not place, which the log has named.
-	named map[types.UID]struct{}
+	named      map[types.UID]struct{}
+	hasJobSets chan struct{} // has room for one
 }
 
 func newStore(gpuResources []string) *store {
@@ -63,14 +65,29 @@ func newStore(gpuResources []string) *store {
 		byUID: make(map[types.UID]GangID), nodes: make(Nodes), gpus: make(map[string]NodeGPUs),
 		others: make(map[types.UID]otherPod), taken: make(map[string]int64),
 		tenants: make(map[string]string), names: make(map[string]struct{}), dirty: make(map[GangID]struct{}),
-		named: make(map[types.UID]struct{}),
+		named: make(map[types.UID]struct{}), hasJobSets: make(chan struct{}, 1),
 	}
 }
 
 // watch starts to follow the cluster, and returns once all objects are there.
 func (s *store) watch(ctx context.Context, informers cache.Cache) error {
+	objects := []client.Object{&corev1.Namespace{}, &corev1.Node{}, &batchv1.Job{}, &corev1.Pod{}}
+	if err := s.watchKinds(ctx, informers, objects...); err != nil {
+		return err
+	}
+	if err := s.watchJobSets(ctx, informers); err != nil {
+		return err
+	}
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	s.synced = true
+	return nil
+}
+
+// watchKinds starts to follow the kinds of these objects, and returns once all objects of them are there.
+func (s *store) watchKinds(ctx context.Context, informers cache.Cache, objects ...client.Object) error {
 	var synced []toolscache.InformerSynced
-	for _, object := range []client.Object{&corev1.Namespace{}, &corev1.Node{}, &batchv1.Job{}, &corev1.Pod{}} {
+	for _, object := range objects {
 		informer, err := informers.GetInformer(ctx, object)
 		if err != nil {
 			return fmt.Errorf("watch %T: %w", object, err)
@@ -88,9 +105,6 @@ func (s *store) watch(ctx context.Context, informers cache.Cache) error {
 	if !toolscache.WaitForCacheSync(ctx.Done(), synced...) {
 		return ctx.Err()
 	}
-	s.lock.Lock()
-	defer s.lock.Unlock()
-	s.synced = true
 	return nil
 }
 
@@ -113,14 +127,24 @@ func (s *store) take(object any, deleted bool) {
 		}
 	case *batchv1.Job:
 		job := jobOf(one, s.gpuResources)
-		s.forget(one.UID)
-		if job != nil && !deleted {
-			s.gang(job.Gang, one.UID).jobs[one.UID] = job
+		s.takeJob(one.UID, job, deleted)
+		if job != nil && job.Member.Set != "" {
+			s.noteJobSets()
 		}
+	case *unstructured.Unstructured:
+		s.takeJobSet(one, deleted)
 	case *corev1.Node:
 		s.takeNode(one, deleted)
 	case *corev1.Namespace:
 		s.takeNamespace(one, deleted)
+	}
+}
+
+// takeJob keeps a Job, or a JobSet. Nil: Larder does not place its pods.
+func (s *store) takeJob(uid types.UID, job *Job, deleted bool) {
+	s.forget(uid)
+	if job != nil && !deleted {
+		s.gang(job.Gang, uid).jobs[uid] = job
 	}
 }
 
@@ -286,6 +310,7 @@ func (s *store) get(id GangID) *Gang {
 	gang.Pods = slices.SortedFunc(maps.Values(found.pods), func(a, b *Pod) int {
 		return older(a.Created, b.Created, a.Name, b.Name)
 	})
+	gang.joinSets()
 	return gang
 }
 

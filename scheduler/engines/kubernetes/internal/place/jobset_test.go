@@ -1,0 +1,228 @@
+package place
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"larder.io/larder/scheduler/engines/kubernetes/internal/follow"
+)
+
+const gatedTemplate = `{"metadata": {"labels": {"larder.io/dataset": "images"}}, "spec": {"terminationGracePeriodSeconds": %d,
+	"schedulingGates": [{"name": "larder.io/placement"}],
+	"containers": [{"name": "train", "resources": {"limits": {"nvidia.com/gpu": "%d"}}}]}}`
+
+// replicated makes a ReplicatedJob with so many Jobs, of so many pods with 2 or 8 GPUs.
+func replicated(name string, jobs, pods, gpus int) string {
+	template := fmt.Sprintf(gatedTemplate, gpus*10, gpus)
+	return fmt.Sprintf(`{"name": %q, "replicas": %d, "template": {"spec": {"parallelism": %d, "completions": %d,
+		"completionMode": "Indexed", "template": %s}}}`, name, jobs, pods, pods, template)
+}
+
+func rawSet(t *testing.T, spec string, parts ...string) *unstructured.Unstructured {
+	t.Helper()
+	text := fmt.Sprintf(`{"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet",
+		"metadata": {"namespace": "team", "name": "train", "uid": "set"},
+		"spec": {%s "replicatedJobs": [%s]}}`, spec, strings.Join(parts, ","))
+	object := newJobSet()
+	if err := json.Unmarshal([]byte(text), &object.Object); err != nil {
+		t.Fatalf("%v in %s", err, text)
+	}
+	return object
+}
+
+// rawJobOfSet makes a Job of the JobSet "train".
+func rawJobOfSet(part string, index, pods int, restart string) *batchv1.Job {
+	count, isController := int32(pods), true
+	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "team", Name: fmt.Sprintf("train-%s-%d", part, index),
+		UID: types.UID(fmt.Sprintf("%s-%d.%s", part, index, restart)),
+		OwnerReferences: []metav1.OwnerReference{{
+			APIVersion: "jobset.x-k8s.io/v1alpha2", Kind: "JobSet", Name: "train", Controller: &isController,
+		}},
+	}}
+	job.Spec.Parallelism, job.Spec.Completions = &count, &count
+	job.Spec.Template.Labels = setLabels(part, index, restart)
+	job.Spec.Template.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: Gate}}
+	return job
+}
+
+func setLabels(part string, index int, restart string) map[string]string {
+	return map[string]string{
+		follow.JobSetLabel: "train", replicatedJobLabel: part, jobIndexLabel: fmt.Sprint(index), restartLabel: restart,
+	}
+}
+
+func podOfSet(part string, jobIndex, index int, restart string) *corev1.Pod {
+	isController := true
+	name := fmt.Sprintf("train-%s-%d-%d.%s", part, jobIndex, index, restart)
+	pod := rawPod("team", name, name)
+	pod.Labels = setLabels(part, jobIndex, restart)
+	pod.Annotations = map[string]string{batchv1.JobCompletionIndexAnnotation: fmt.Sprint(index)}
+	pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", UID: "job", Controller: &isController}}
+	return pod
+}
+
+func storeOf(objects ...any) *store {
+	made := newStore([]string{"nvidia.com/gpu"})
+	for _, object := range objects {
+		made.take(object, false)
+	}
+	return made
+}
+
+var trainSet = GangID{"team", "train"}
+
+func TestJobSetIsOneGang(t *testing.T) {
+	gang := storeOf(rawSet(t, "", replicated("head", 1, 1, 8), replicated("workers", 2, 3, 2)),
+		rawJobOfSet("workers", 0, 3, "0"), podOfSet("workers", 1, 2, "0")).get(trainSet)
+	sizes, err := gang.sizes()
+	if want := []int64{8, 2, 2, 2, 2, 2, 2}; err != nil || !slices.Equal(sizes, want) {
+		t.Errorf("the pods have %v GPUs, want %v: %v", sizes, want, err)
+	}
+	submission, err := gang.submission("team")
+	if err != nil || submission.Name != "kubernetes-team.train" || submission.GPUs != 20 || submission.GraceS != 80 ||
+		submission.Dataset != "images" || !submission.Preemptible || submission.EngineParameters[uidParameter] != "set" {
+		t.Errorf("submitted %+v: %v", submission, err)
+	}
+	if pod := gang.Pods[0]; pod.Owner != "set" || pod.Index != 6 {
+		t.Errorf("the last pod has the owner %q and the index %d", pod.Owner, pod.Index)
+	}
+}
+
+func TestPodsOfAJobSetWithoutTheGateAreNotPlaced(t *testing.T) {
+	plain := strings.ReplaceAll(replicated("driver", 1, 1, 8), Gate, "other")
+	if gang := storeOf(rawSet(t, "", plain)).get(trainSet); len(gang.Jobs) != 0 {
+		t.Error("no pod of this JobSet is Larder's")
+	}
+	gang := storeOf(rawSet(t, "", plain, replicated("workers", 2, 1, 8))).get(trainSet)
+	if sizes, err := gang.sizes(); err != nil || len(sizes) != 2 {
+		t.Errorf("%d pods are placed: %v", len(sizes), err)
+	}
+}
+
+func TestJobSetsThatCannotBePlacedSayWhy(t *testing.T) {
+	labelled := func(part, gang string) string {
+		return strings.ReplaceAll(part, `"larder.io/dataset"`, `"larder.io/gang": "`+gang+`", "larder.io/dataset"`)
+	}
+	elastic := strings.ReplaceAll(replicated("a", 1, 2, 8), `{"labels"`, `{"annotations": {"larder.io/elastic": "1-4"}, "labels"`)
+	for name, c := range map[string]struct {
+		parts []string
+		want  string
+	}{
+		"several gangs": {[]string{labelled(replicated("a", 1, 1, 8), "x"), labelled(replicated("b", 1, 1, 8), "y")}, "several values"},
+		"elastic":       {[]string{elastic}, "not for JobSets"},
+		"no GPU":        {[]string{replicated("a", 1, 1, 8), replicated("b", 1, 1, 0)}, "no GPU"},
+		"too many pods": {[]string{replicated("a", math.MaxInt32, math.MaxInt32, 8)}, "more than 256"},
+		"too many jobs": {[]string{replicated("a", 200, 1, 8), replicated("b", 100, 1, 8)}, "more than 256"},
+		"no pods":       {[]string{replicated("a", 0, 1, 8)}, "no pods"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			made := storeOf(rawSet(t, "", c.parts...))
+			for _, id := range made.all() {
+				if _, err := made.get(id).sizes(); err == nil || !strings.Contains(err.Error(), c.want) {
+					t.Errorf("the error is %v", err)
+				}
+			}
+			if len(made.all()) != 1 {
+				t.Errorf("%d gangs", len(made.all()))
+			}
+		})
+	}
+}
+
+func TestSuspensionOfAJobSetCountsAndNotThatOfItsJobs(t *testing.T) {
+	suspended, job := true, rawJobOfSet("a", 0, 1, "0")
+	job.Spec.Suspend = &suspended
+	if storeOf(rawSet(t, "", replicated("a", 1, 1, 8)), job).get(trainSet).isSuspendedByOthers() {
+		t.Error("the JobSet's controller resumes this Job")
+	}
+	if !storeOf(rawSet(t, `"suspend": true,`, replicated("a", 1, 1, 8)), job).get(trainSet).isSuspendedByOthers() {
+		t.Error("the JobSet is suspended")
+	}
+}
+
+func TestCompletionsOfAJobSetAreThoseOfItsJobs(t *testing.T) {
+	done, before := rawJobOfSet("a", 0, 3, "1"), rawJobOfSet("a", 1, 3, "0")
+	done.Status.Succeeded = 2
+	before.Status.Succeeded = 3
+	set := rawSet(t, "", replicated("a", 2, 3, 8))
+	if err := unstructured.SetNestedField(set.Object, int64(1), "status", "restarts"); err != nil {
+		t.Fatal(err)
+	}
+	if needs := storeOf(set, done, before).get(trainSet).needs(6); needs != 4 {
+		t.Errorf("it needs %d pods, want 4: two of this start have succeeded", needs)
+	}
+}
+
+func TestJobSetThatIsUnknownIsNoGang(t *testing.T) {
+	made := storeOf(rawJobOfSet("a", 0, 1, "0"), podOfSet("a", 0, 0, "0"))
+	if gang := made.get(trainSet); gang.isPresent() || !gang.isGone() {
+		t.Error("the size of a JobSet is known from itself alone")
+	}
+	select {
+	case <-made.hasJobSets:
+	default:
+		t.Error("nobody is told that there are JobSets")
+	}
+}
+
+// setGang makes a JobSet of two Jobs of one pod, which run in an attempt.
+func setGang() (*Gang, *Attempt) {
+	gang, attempt := gatedGang(2), twoNodes(first)
+	gang.Jobs[0].Parts = []Part{{Name: "a", Jobs: 2, Pods: 1, GPUs: 8}}
+	run(gang, attempt)
+	return gang, attempt
+}
+
+func TestJobSetThatBeginsAnewKeepsItsPlaces(t *testing.T) {
+	gang, attempt := setGang()
+	expect(t, told(gang, attempt, ready), "! started")
+	// One pod has failed, and the JobSet's controller deletes both.
+	gang.Jobs[0].Member.Restarts = 1
+	gang.Pods[1].Deleting = true
+	gang.Pods = gang.Pods[1:]
+	expect(t, told(gang, attempt, ready), "")
+	again := gatedPod("again-0")
+	again.Member.Restarts = 1
+	gang.Pods = []*Pod{again}
+	expect(t, told(gang, attempt, ready), "place again-0 0")
+	put(again, attempt, 0)
+	// A pod of this start that somebody deletes is missed.
+	expect(t, told(gang, attempt, ready), "")
+	gang.Pods = nil
+	expect(t, Decide(gang, attempt, ready), "suspend train")
+}
+
+func TestOrderedJobSetBeginsWithItsFirstPod(t *testing.T) {
+	gang, attempt := setGang()
+	last := gang.Pods[1]
+	gang.Jobs[0].IsOrdered, gang.Pods = true, []*Pod{gatedPod("train-0")}
+	expect(t, told(gang, attempt, ready), "place train-0 0")
+	put(gang.Pods[0], attempt, 0)
+	expect(t, told(gang, attempt, ready), "! started")
+	last.Gated, last.Attempt, last.Rank, last.Node, last.Phase = true, Key{}, -1, "", corev1.PodPending
+	gang.Pods = append(gang.Pods, last)
+	expect(t, told(gang, attempt, ready), "place train-1 1")
+}
+
+func TestFinishedJobSetEndsOnceItsPodsAreGone(t *testing.T) {
+	gang, attempt := setGang()
+	expect(t, told(gang, attempt, ready), "! started")
+	gang.Jobs[0].Complete = true
+	gang.Pods[0].Phase = corev1.PodSucceeded
+	expect(t, told(gang, attempt, ready), "")
+	lost := Nodes{"n1": NodeBack, "n2": NodeLost}
+	expect(t, Decide(gang, attempt, lost), "! ended 0")
+	gang.Pods = gang.Pods[:1]
+	expect(t, told(gang, attempt, ready), "! ended 0")
+}
