@@ -396,13 +396,18 @@ void JobQueue::hold_back(std::span<const std::string> names, const JobRecord& re
         if (job == nullptr || job == &rejected || job->phase != Phase::waiting) continue;
         job->held_back_until_s = rejected.not_before_s;
         job->pending_for = rejected.pending_for;
+        held_back_.insert(job->id);
     }
 }
 
 void JobQueue::release_held_back(const std::string& tenant) {
-    for (JobRecord* const job : active_.records()) {
-        if (job->asked.tenant == tenant) job->held_back_until_s = 0;
-    }
+    std::erase_if(held_back_, [&](JobId id) {
+        JobRecord* const job = active_.find(id);
+        if (job == nullptr) return true;
+        if (job->asked.tenant != tenant) return false;
+        job->held_back_until_s = 0;
+        return true;
+    });
 }
 
 void JobQueue::handle_eviction(JobRecord& job, const EngineEvent& event, double now_s) {

@@ -244,9 +244,10 @@ private:
     JobIndex active_;  // jobs that have not ended
     JobIndex holders_;
     std::vector<JobId> left_engine_;
-    // All active jobs that wait for others, and all that share another job's GPUs. May have a few more.
+    // All active jobs that wait for others, that share another job's GPUs, or that are held back. May have a few more.
     std::set<JobId> dependents_;
     std::set<JobId> guests_;
+    std::set<JobId> held_back_;
     std::set<std::pair<double, JobId>> history_;
     std::uint64_t active_bytes_ = 0;  // on record
     std::uint64_t history_bytes_ = 0;
