@@ -21,34 +21,43 @@ RowWriter::~RowWriter() {
 }
 
 void RowWriter::post(std::vector<Row> rows, Done done) {
+    post(Posted{.rows = std::move(rows), .make = {}, .done = std::move(done)});
+}
+
+void RowWriter::post_made(MakeRows make, Done done) {
+    post(Posted{.rows = {}, .make = std::move(make), .done = std::move(done)});
+}
+
+void RowWriter::post(Posted posted) {
     {
         const std::lock_guard lock(mutex_);
-        posted_.push_back({std::move(rows), std::move(done)});
+        posted_.push_back(std::move(posted));
     }
     wake_.notify_one();
 }
 
 void RowWriter::run() {
-    for (;;) {
-        std::unique_lock lock(mutex_);
-        wake_.wait(lock, [this] { return stopping_ || !posted_.empty(); });
-        if (posted_.empty()) return;
-        const std::vector<Posted> group = next_group();
-        lock.unlock();
-        write(group);
-    }
+    while (take_posted()) write(next_group());
+}
+
+bool RowWriter::take_posted() {
+    std::unique_lock lock(mutex_);
+    if (taken_.empty()) wake_.wait(lock, [this] { return stopping_ || !posted_.empty(); });
+    for (; !posted_.empty(); posted_.pop_front()) taken_.push_back(std::move(posted_.front()));
+    return !taken_.empty();
 }
 
 std::vector<RowWriter::Posted> RowWriter::next_group() {
     std::vector<Posted> group;
     std::size_t rows = 0;
     std::size_t bytes = 0;
-    while (!posted_.empty()) {
-        rows += posted_.front().rows.size();
-        bytes += bytes_of(posted_.front().rows);
+    for (; !taken_.empty(); taken_.pop_front()) {
+        Posted& next = taken_.front();
+        if (next.make) next.rows = std::exchange(next.make, {})();
+        rows += next.rows.size();
+        bytes += bytes_of(next.rows);
         if (!group.empty() && (rows > rows_max_ || bytes > bytes_max_)) break;
-        group.push_back(std::move(posted_.front()));
-        posted_.pop_front();
+        group.push_back(std::move(next));
     }
     return group;
 }

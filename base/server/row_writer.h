@@ -23,6 +23,7 @@ public:
     // Called on the writer's thread. Writes all of the rows or, on error, none.
     using Commit = std::function<Result<void>(std::span<const Row> rows)>;
     using Done = std::function<void(Result<void> written)>;
+    using MakeRows = std::function<std::vector<Row>()>;
 
     // A commit gets no post that would make its rows more than `rows_max`, or more than `bytes_max` of keys and texts,
     // except as its only one.
@@ -37,17 +38,22 @@ public:
     // posts are answered. The rows of one post are written together; if a group fails, each of its posts is retried
     // alone.
     void post(std::vector<Row> rows, Done done);
+    // Posts the rows that `make` returns. It is called once, on the writer's thread: the caller does not wait for it.
+    void post_made(MakeRows make, Done done);
 
 private:
     struct Posted {
         std::vector<Row> rows;
+        MakeRows make;  // empty: the rows are made
         Done done;
     };
 
+    void post(Posted posted);
     void run();
-    void write(const std::vector<Posted>& group);
-
+    // Takes what was posted. Waits if there is nothing to write. Returns false if there will be nothing any more.
+    bool take_posted();
     std::vector<Posted> next_group();
+    void write(const std::vector<Posted>& group);
 
     Commit commit_;
     const std::size_t rows_max_;
@@ -56,6 +62,7 @@ private:
     std::condition_variable wake_;
     std::deque<Posted> posted_;
     bool stopping_ = false;
+    std::deque<Posted> taken_;  // to be written; of the writer's thread
     std::thread thread_;
 };
 

@@ -118,6 +118,27 @@ Result<void> read_rows(const std::string& environment, std::vector<Row>& rows) {
     return {};
 }
 
+// Returns the rows of a change. `last`, if given, is the highest number of a job so far.
+std::vector<Row> rows_of(const LiveRecord& change, std::span<const std::string> gpu_types, std::optional<JobId> last) {
+    std::vector<Row> rows;
+    for (const auto& [name, node] : change.nodes) {
+        rows.push_back({std::string(kNode) + name, std::nullopt});
+        if (!node) continue;
+        json::object row = row_json(*node);
+        row["is_usable"] = node->usable;
+        rows.back().text = json_text(row);
+    }
+    for (const auto& [id, job] : change.jobs) {
+        rows.push_back({key_of(id), std::nullopt});
+        if (job) rows.back().text = json_text(row_json(*job, gpu_types));
+    }
+    if (last) rows.push_back(row_of_last(*last));
+    for (const auto& [tenant, use] : change.tenants) {
+        rows.push_back({std::string(kTenant) + tenant, json_text(row_json(use))});
+    }
+    return rows;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<HistoryStore>> HistoryStore::open(HistoryStoreOptions options) {
@@ -241,29 +262,15 @@ Result<void> HistoryStore::load_row(std::string_view key, std::string_view text)
     return {};
 }
 
-void HistoryStore::save(const LiveRecord& change, Done done) {
-    std::vector<Row> rows;
+void HistoryStore::save(LiveRecord change, Done done) {
     if (!change.gpu_types.empty()) options_.gpu_types = change.gpu_types;
-    for (const auto& [name, node] : change.nodes) {
-        rows.push_back({std::string(kNode) + name, std::nullopt});
-        if (!node) continue;
-        json::object row = row_json(*node);
-        row["is_usable"] = node->usable;
-        rows.back().text = json_text(row);
-    }
-    for (const auto& [id, job] : change.jobs) {
-        rows.push_back({key_of(id), std::nullopt});
-        if (job) rows.back().text = json_text(row_json(*job, options_.gpu_types));
-    }
     // Recorded apart from the jobs, because the job with this number may be dropped before the next restart.
-    if (!change.jobs.empty() && change.jobs.rbegin()->first > last_) {
-        last_ = change.jobs.rbegin()->first;
-        rows.push_back(row_of_last(last_));
-    }
-    for (const auto& [tenant, use] : change.tenants) {
-        rows.push_back({std::string(kTenant) + tenant, json_text(row_json(use))});
-    }
-    writer_->post(std::move(rows), std::move(done));
+    std::optional<JobId> last;
+    if (!change.jobs.empty() && change.jobs.rbegin()->first > last_) last = last_ = change.jobs.rbegin()->first;
+    // The JSON of 10,000 jobs takes longer than a decision about them.
+    writer_->post_made(
+        [change = std::move(change), gpu_types = options_.gpu_types, last] { return rows_of(change, gpu_types, last); },
+        std::move(done));
 }
 
 Result<void> HistoryStore::commit(std::span<const Row> rows) {

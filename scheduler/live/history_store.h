@@ -60,7 +60,7 @@ public:
     // Calls `done` on another thread once all of the change survives a power cut or, with an error, none of it is on
     // record. With shared rows an error may come true later (RowStore::write). Changes are written in the order of
     // calls; those that wait for the disk are written together.
-    void save(const LiveRecord& change, Done done);
+    void save(LiveRecord change, Done done);
 
 private:
     explicit HistoryStore(HistoryStoreOptions options) : options_(std::move(options)) {}

@@ -131,7 +131,7 @@ void LiveScheduler::submit(std::span<const Submission> jobs, const Submitter& by
     }
     LiveRecord change;
     for (const JobId id : *ids) change.jobs[id] = queue_.job(id);
-    save_(change, [this, ids = std::move(*ids), now, done = std::move(done)](const Result<void>& result) {
+    save_(std::move(change), [this, ids = std::move(*ids), now, done = std::move(done)](const Result<void>& result) {
         if (!result) {
             queue_.withdraw(ids);
             return done(std::unexpected(result.error()));
@@ -453,7 +453,7 @@ void LiveScheduler::save() {
     LiveRecord change;
     std::set<std::string> nodes = add_unsaved_nodes(change);
     // The jobs may have GPUs of any of these nodes, so they come with the last of them.
-    if (!unsaved_nodes_.empty()) return save_nodes(change, std::move(nodes));
+    if (!unsaved_nodes_.empty()) return save_nodes(std::move(change), std::move(nodes));
     queue_.note_cells();
     std::vector<JobId> dropped;
     for (const JobId id : queue_.unsaved()) {
@@ -471,8 +471,8 @@ void LiveScheduler::save() {
     progress_unsaved_ = false;
     saving_ = true;
     auto waiting = std::exchange(wait_for_save_, {});
-    save_(change, [this, dropped = std::move(dropped), nodes = std::move(nodes), with_progress, events = events_taken_,
-                   waiting = std::move(waiting)](const Result<void>& result) {
+    save_(std::move(change), [this, dropped = std::move(dropped), nodes = std::move(nodes), with_progress,
+                              events = events_taken_, waiting = std::move(waiting)](const Result<void>& result) {
         saving_ = false;
         finish_save(dropped, nodes, with_progress, events, result);
         answer_waiting(waiting, result);
@@ -499,9 +499,9 @@ std::set<std::string> LiveScheduler::add_unsaved_nodes(LiveRecord& change) {
     return nodes;
 }
 
-void LiveScheduler::save_nodes(const LiveRecord& change, std::set<std::string> nodes) {
+void LiveScheduler::save_nodes(LiveRecord change, std::set<std::string> nodes) {
     saving_ = true;
-    save_(change, [this, nodes = std::move(nodes)](const Result<void>& result) {
+    save_(std::move(change), [this, nodes = std::move(nodes)](const Result<void>& result) {
         saving_ = false;
         if (result) return save();
         note_failed_save(nodes, result.error());

@@ -69,7 +69,7 @@ public:
     using Done = std::function<void(Result<void> done)>;
     // Puts all of a change on record, or fails and writes none of it. Then calls `saved` on the scheduler's thread, at
     // once or later, in the order of changes.
-    using Save = std::function<void(const LiveRecord& change, Done saved)>;
+    using Save = std::function<void(LiveRecord change, Done saved)>;
     using Submitted = std::function<void(Result<std::vector<JobId>> ids)>;
 
     // `engine` and `cluster` must outlive this object.
@@ -126,7 +126,7 @@ private:
     void mark_progress();
     void save();
     std::set<std::string> add_unsaved_nodes(LiveRecord& change);
-    void save_nodes(const LiveRecord& change, std::set<std::string> nodes);
+    void save_nodes(LiveRecord change, std::set<std::string> nodes);
     void note_failed_save(const std::set<std::string>& nodes, const Error& error);
     static void answer_waiting(const std::vector<Done>& waiting, const Result<void>& result);
     // `dropped`: the jobs that were removed from the history.

@@ -216,6 +216,8 @@ private:
     void requeue_later(JobRecord& job, double now_s);
     // Lets waiting jobs wait as long as one that was rejected, for the same reason.
     void hold_back(std::span<const std::string> names, const JobRecord& rejected);
+    // Gives all jobs that had a lease the last one on record. Leases end at the same times, and each round renews them.
+    void restore_leases();
     // Lets the tenant's jobs be placed again: one that has ended may have made room within the limit that refused them.
     void release_held_back(const std::string& tenant);
     void tell_dependents(const JobRecord& job, double now_s);

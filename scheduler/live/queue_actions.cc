@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <unordered_set>
 #include <utility>
 
 #include "scheduler/live/queue.h"
@@ -151,10 +152,10 @@ double JobQueue::next_retry_s(double now_s) const {
 }
 
 void JobQueue::apply(const Actions& actions, std::span<const JobId> ids, std::string_view by, double now_s) {
-    std::set<std::uint32_t> moved;
+    const std::unordered_set<std::uint32_t> stops(actions.stops.begin(), actions.stops.end());
+    std::unordered_set<std::uint32_t> moved;
     for (const Start& start : actions.starts) {
-        const bool stops = std::ranges::find(actions.stops, start.job) != actions.stops.end();
-        if (stops) moved.insert(start.job);
+        if (stops.contains(start.job)) moved.insert(start.job);
     }
     const std::string reason = "policy " + std::string(by) + " puts other jobs first";
     for (const std::uint32_t stopped : actions.stops) {
@@ -163,10 +164,8 @@ void JobQueue::apply(const Actions& actions, std::span<const JobId> ids, std::st
     for (const Start& start : actions.starts) {
         place(jobs_.at(ids[start.job]), allotment_of(start, ids), moved.contains(start.job), now_s);
     }
-    for (const auto& [index, until_s] : actions.leases) {
-        jobs_.at(ids[index]).state.lease_until_s = until_s;
-        changed_.insert(ids[index]);
-    }
+    // Each round renews the leases of all jobs that go on. That alone is not put on record: restore_leases().
+    for (const auto& [index, until_s] : actions.leases) jobs_.at(ids[index]).state.lease_until_s = until_s;
     for (const std::uint32_t index : actions.admitted) {
         JobRecord& job = jobs_.at(ids[index]);
         if (job.state.admitted_s == kNever) add_log(job, now_s, "its deadline is promised");
@@ -476,7 +475,16 @@ void JobQueue::restore(JobRecord record) {
     if (job.phase != Phase::waiting) holders_.insert(job);
 }
 
+void JobQueue::restore_leases() {
+    double last_s = 0;
+    for (const JobRecord* const job : holders_.records()) last_s = std::max(last_s, job->state.lease_until_s);
+    for (JobRecord* const job : holders_.records()) {
+        if (job->state.lease_until_s > 0) job->state.lease_until_s = last_s;
+    }
+}
+
 void JobQueue::place_restored(double now_s) {
+    restore_leases();
     for (const JobId id : std::vector(active_.ids())) check_dependencies(id, now_s);
     std::vector<JobRecord*> hosts;
     std::vector<JobRecord*> guests;

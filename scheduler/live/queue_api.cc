@@ -86,8 +86,8 @@ QueueApi::QueueApi(Parts parts, const allocator::ExtensionContext& place)
       engine_api_(std::move(parts.engine_api)),
       routes_(kRoutes.begin(), kRoutes.end()),
       scheduler_(std::move(parts.options), *engine_, place.cluster,
-                 [this, on_thread = place.on_thread](const LiveRecord& change, LiveScheduler::Done saved) {
-                     store_->save(change, on_thread(std::move(saved)));
+                 [this, on_thread = place.on_thread](LiveRecord change, LiveScheduler::Done saved) {
+                     store_->save(std::move(change), on_thread(std::move(saved)));
                  }) {
     if (engine_api_) routes_.insert(routes_.end(), engine_api_->routes().begin(), engine_api_->routes().end());
     scheduler_.restore(store_->found(), now());

@@ -5,6 +5,7 @@
 
 #include <future>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace larder {
@@ -51,6 +52,26 @@ TEST(RowWriter, WaitingPostsAreCommittedTogetherAndAnsweredInOrder) {
     }
     EXPECT_THAT(disk.commits, ElementsAre(ElementsAre("a"), ElementsAre("b", "c", "d")));
     EXPECT_THAT(disk.answers, ElementsAre("a kept", "b kept", "nothing kept", "d kept"));
+}
+
+TEST(RowWriter, RowsAreMadeOnTheWritersThreadInTheOrderOfPosts) {
+    SlowDisk disk;
+    std::thread::id made_on;
+    {
+        RowWriter writer([&](std::span<const Row> rows) { return disk.commit(rows); }, 2);
+        writer.post({{"a", "1"}}, disk.record_answer_of("a"));
+        disk.first_commit_begun.get_future().wait();
+        const auto make = [&] {
+            made_on = std::this_thread::get_id();
+            return std::vector<Row>{{"b", "1"}, {"c", "1"}};
+        };
+        writer.post_made(make, disk.record_answer_of("made"));
+        writer.post({{"d", "1"}}, disk.record_answer_of("d"));
+        disk.go_on.set_value();
+    }
+    EXPECT_THAT(disk.commits, ElementsAre(ElementsAre("a"), ElementsAre("b", "c"), ElementsAre("d")));
+    EXPECT_THAT(disk.answers, ElementsAre("a kept", "made kept", "d kept"));
+    EXPECT_NE(made_on, std::this_thread::get_id());
 }
 
 TEST(RowWriter, CommitOfSeveralPostsHasAtMostBytesMax) {

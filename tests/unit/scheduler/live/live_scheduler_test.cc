@@ -115,6 +115,36 @@ TEST_F(Live, SoftDeadlineWithoutEpochsStillRuns) {
     (void)submit_and_start(soft);
 }
 
+TEST_F(Live, RenewedLeasesAreNotWrittenAndOutliveARestart) {
+    policy = "max-min";
+    restart();
+    const JobId first = submit_and_start(job_with_gpus(4, "first"));
+    const JobId second = submit_and_start(job_with_gpus(4, "second"));
+    const auto lease_of = [&](JobId id) { return job(id).state.lease_until_s; };
+    const double lease_s = lease_of(first);
+    ASSERT_GT(lease_s, now_s);
+    // Decisions are made every 10 s, and the jobs' progress is put on record every 5 s. The last of these ticks decides
+    // only.
+    tick(lease_s - now_s - 9);
+    tick(6);
+    std::size_t written = 0;
+    own_save = [&](const LiveRecord& change) {
+        written += change.jobs.size();
+        return put_on_record(change);
+    };
+    tick(4);
+    ASSERT_GT(lease_of(first), lease_s);
+    EXPECT_EQ(lease_of(second), lease_of(first));
+    EXPECT_EQ(written, 0u);
+    // A change of one job is enough to know the leases of all.
+    const double renewed_s = lease_of(first);
+    record.jobs.at(second)->state.lease_until_s = renewed_s;
+    ASSERT_EQ(record.jobs.at(first)->state.lease_until_s, lease_s);
+    restart();
+    EXPECT_EQ(lease_of(first), renewed_s);
+    EXPECT_EQ(lease_of(second), renewed_s);
+}
+
 TEST_F(Live, PreemptedJobEndsBeforeItsGpusAreReused) {
     use_shortest_first();
     const JobId first = submit_and_start(job_reading_images("slow", 1000));
