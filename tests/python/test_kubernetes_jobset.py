@@ -307,3 +307,19 @@ def test_page_about_jobsets(cluster: JobSetCluster, repository: pathlib.Path, tm
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert cluster.places("set") == cluster.decided("set")
+
+
+def test_jobset_goes_on_when_a_job_of_it_ends_early(cluster: JobSetCluster) -> None:
+    early = cluster.part("early", pods=2)
+    early["template"]["spec"]["successPolicy"] = {"rules": [{"succeededIndexes": "0"}]}
+    cluster.submit_set("train", early, cluster.part("other"))
+    cluster.until(lambda: cluster.state("train") == "running")
+    index = "batch.kubernetes.io/job-completion-index"
+    leader = [pod for pod in cluster.of_part("early") if pod["metadata"]["annotations"][index] == "0"]
+    cluster.end_pod(leader[0]["metadata"]["name"])
+    # Kubernetes deletes the Job's other pod.
+    cluster.until(lambda: cluster.condition("train-early-0", "Complete"))
+    cluster.until(lambda: cluster.of_part("early") == [])
+    cluster.end_pod(cluster.of_part("other")[0]["metadata"]["name"])
+    cluster.until(lambda: cluster.state("train") == "succeeded")
+    assert cluster.attempts("train") == (1, 0)

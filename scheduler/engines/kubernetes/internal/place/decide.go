@@ -43,7 +43,8 @@ type Attempt struct {
 	ended []bool
 	// The last event, except its time.
 	told allocator.EngineEvent
-	// How often the gang's JobSet had begun anew, and the pods that it replaces since: jobset.go.
+	// How often the gang's JobSets had begun anew, and the pods that the controllers of JobSets or their Jobs delete:
+	// jobset.go.
 	restarts int
 	replaced map[types.UID]struct{}
 	// These fields are of an elastic gang: resize.go.
@@ -178,6 +179,7 @@ func (a *Attempt) look(gang *Gang) (byRank []*Pod, broken bool) {
 	byRank = make([]*Pod, len(a.Plan))
 	known := make(map[types.UID]*Pod, len(gang.Pods))
 	isFinishing := slices.ContainsFunc(gang.Jobs, func(job *Job) bool { return job.Finishing })
+	a.noteRestart(gang)
 	for _, pod := range gang.Pods {
 		isOurs := pod.Attempt == a.Key && pod.Rank >= 0 && pod.Rank < len(a.Plan) && !a.hasLeft(pod)
 		isFinishing = isFinishing || (isOurs && pod.HasOwner && pod.Phase == corev1.PodFailed)
@@ -188,9 +190,11 @@ func (a *Attempt) look(gang *Gang) (byRank []*Pod, broken bool) {
 			a.ended[pod.Rank] = true
 		default:
 			a.pods[pod.Rank] = pod.UID
+			if pod.MayGo {
+				a.replaced[pod.UID] = struct{}{}
+			}
 		}
 	}
-	a.noteRestart(gang)
 	for rank, uid := range a.pods {
 		if uid == "" {
 			continue
@@ -202,6 +206,7 @@ func (a *Attempt) look(gang *Gang) (byRank []*Pod, broken bool) {
 		switch {
 		case pod == nil && mayGo:
 			a.pods[rank] = ""
+			delete(a.replaced, uid)
 		case pod == nil:
 			broken = true
 		case pod.hasEnded():

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -186,6 +187,7 @@ func (g *Gang) joinSets() {
 	all := g.Jobs
 	g.Jobs = slices.DeleteFunc(slices.Clone(all), func(job *Job) bool { return job.Member.Set != "" })
 	sets := make(map[string]*Job)
+	ending := g.endingOfSets(all)
 	for i, job := range g.Jobs {
 		if job.Parts == nil {
 			continue
@@ -194,6 +196,7 @@ func (g *Gang) joinSets() {
 		for _, one := range all {
 			if one.Member.Set == job.Name && one.Member.Restarts == job.Member.Restarts {
 				joined.Left -= one.Pods - one.completions()
+				joined.Finishing = joined.Finishing || (one.Finishing && !one.hasFinished())
 			}
 		}
 		g.Jobs[i] = &joined
@@ -202,10 +205,25 @@ func (g *Gang) joinSets() {
 	for i, pod := range g.Pods {
 		if set := sets[pod.Member.Set]; set != nil && pod.HasOwner {
 			joined := *pod
-			joined.Owner, joined.Index = set.UID, set.rankOf(pod)
+			_, isEnding := ending[pod.Owner]
+			joined.Owner, joined.Index, joined.MayGo = set.UID, set.rankOf(pod), isEnding
 			g.Pods[i] = &joined
 		}
 	}
+}
+
+// endingOfSets returns which Jobs of JobSets may delete their pods, as they end or are deleted.
+func (g *Gang) endingOfSets(jobs []*Job) map[types.UID]struct{} {
+	ending := make(map[types.UID]struct{})
+	for _, job := range jobs {
+		hasSucceeded := job.HasSuccessPolicy && slices.ContainsFunc(g.Pods, func(pod *Pod) bool {
+			return pod.Owner == job.UID && pod.Phase == corev1.PodSucceeded
+		})
+		if job.Member.Set != "" && (job.Deleting || job.Finishing || job.hasFinished() || hasSucceeded) {
+			ending[job.UID] = struct{}{}
+		}
+	}
+	return ending
 }
 
 // restarts returns how often the gang's JobSet has begun anew. It deletes the pods of before, and makes others.

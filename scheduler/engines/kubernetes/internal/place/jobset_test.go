@@ -203,6 +203,72 @@ func TestJobSetThatBeginsAnewKeepsItsPlaces(t *testing.T) {
 	expect(t, Decide(gang, attempt, ready), "suspend train")
 }
 
+// placedSet makes a JobSet of two Jobs of one pod, whose pods run in an attempt, and the Job of the first pod.
+func placedSet(t *testing.T) (*store, *Attempt, *batchv1.Job) {
+	t.Helper()
+	attempt := twoNodes(first)
+	ended := rawJobOfSet("a", 0, 1, "0")
+	made := storeOf(rawSet(t, "", replicated("a", 2, 1, 8)), ended)
+	for rank := range attempt.Plan {
+		pod := podOfSet("a", rank, 0, "0")
+		pod.OwnerReferences[0].UID = ended.UID
+		if rank > 0 {
+			pod.OwnerReferences[0].UID = "other"
+		}
+		runRaw(pod, attempt, rank)
+		made.take(pod, false)
+	}
+	expect(t, told(made.get(trainSet), attempt, ready), "! started")
+	return made, attempt, ended
+}
+
+// runRaw is put for a pod as the API server has it.
+func runRaw(pod *corev1.Pod, attempt *Attempt, rank int) {
+	pod.Annotations[attemptAnnotation], pod.Annotations[planAnnotation] = attempt.Key.String(), formatPlan(attempt.Plan)
+	pod.Annotations[rankAnnotation] = fmt.Sprint(rank)
+	pod.Spec.SchedulingGates, pod.Spec.NodeName, pod.Status.Phase = nil, attempt.Plan[rank].Node, corev1.PodRunning
+}
+
+func TestJobSetGoesOnWhenAJobOfItDeletesItsPods(t *testing.T) {
+	deletes := map[string]func(*batchv1.Job){
+		"success": func(job *batchv1.Job) { set(job, batchv1.JobSuccessCriteriaMet) },
+		"success that was seen late": func(job *batchv1.Job) {
+			set(job, batchv1.JobSuccessCriteriaMet)
+			set(job, batchv1.JobComplete)
+		},
+		"failure":  func(job *batchv1.Job) { set(job, batchv1.JobFailureTarget) },
+		"deletion": func(job *batchv1.Job) { job.DeletionTimestamp = &metav1.Time{} },
+	}
+	for name, end := range deletes {
+		t.Run(name, func(t *testing.T) {
+			made, attempt, job := placedSet(t)
+			end(job)
+			made.take(job, false)
+			pod := podOfSet("a", 0, 0, "0")
+			pod.OwnerReferences[0].UID, pod.DeletionTimestamp = job.UID, &metav1.Time{}
+			runRaw(pod, attempt, 0)
+			made.take(pod, false)
+			expect(t, told(made.get(trainSet), attempt, ready), "")
+			made.take(pod, true)
+			expect(t, told(made.get(trainSet), attempt, ready), "")
+			other := podOfSet("a", 1, 0, "0")
+			other.DeletionTimestamp = &metav1.Time{}
+			runRaw(other, attempt, 1)
+			made.take(other, false)
+			// While a Job is about to end, pods of the gang may go.
+			if name == "success" || name == "failure" {
+				expect(t, told(made.get(trainSet), attempt, ready), "")
+			} else {
+				expect(t, told(made.get(trainSet), attempt, ready), "suspend train")
+			}
+		})
+	}
+}
+
+func set(job *batchv1.Job, condition batchv1.JobConditionType) {
+	job.Status.Conditions = append(job.Status.Conditions, batchv1.JobCondition{Type: condition, Status: corev1.ConditionTrue})
+}
+
 func TestOrderedJobSetBeginsWithItsFirstPod(t *testing.T) {
 	gang, attempt := setGang()
 	last := gang.Pods[1]

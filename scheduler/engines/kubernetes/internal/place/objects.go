@@ -191,6 +191,8 @@ type Pod struct {
 	// Index of an Indexed Job; -1: none. Of a JobSet, the indexes of its Jobs follow each other.
 	Index  int
 	Member JobSetMember
+	// The controller of its Job, or of its JobSet, may delete it: jobset.go.
+	MayGo bool
 	// As this package has written them.
 	Attempt Key
 	Rank    int
@@ -253,6 +255,8 @@ type Job struct {
 	Failed     bool
 	// It is about to be complete or failed: its controller deletes the other pods.
 	Finishing bool
+	// It may be complete before all its pods have ended. Its controller then deletes the others before it says so.
+	HasSuccessPolicy bool
 	// As this package has written them.
 	Attempt Key
 	Plan    []Slot
@@ -354,7 +358,7 @@ func jobOf(job *batchv1.Job, gpuResources []string) *Job {
 		Work:    workOf(&job.Spec.Template.ObjectMeta, &job.Spec.Template.Spec, gpuResources), Pods: pods, Left: left,
 		Size: size, HasIndexes: hasIndexes, KueueQueue: job.Labels[kueueQueueLabel],
 		Suspended: job.Spec.Suspend != nil && *job.Spec.Suspend, Deleting: job.DeletionTimestamp != nil,
-		Resize: parseResize(job.Annotations[resizeAnnotation]),
+		Resize: parseResize(job.Annotations[resizeAnnotation]), HasSuccessPolicy: job.Spec.SuccessPolicy != nil,
 	}
 	made.takeNotes(job.Annotations)
 	if owner := metav1.GetControllerOf(job); owner != nil && IsJobSet(owner) {
