@@ -30,6 +30,7 @@ var jobSetKind = schema.GroupVersionKind{Group: "jobset.x-k8s.io", Version: "v1a
 
 // Labels that JobSet's controller sets on its Jobs and their pods, besides follow.JobSetLabel.
 const (
+	setUIDLabel        = "jobset.sigs.k8s.io/jobset-uid"
 	replicatedJobLabel = "jobset.sigs.k8s.io/replicatedjob-name"
 	jobIndexLabel      = "jobset.sigs.k8s.io/job-index"
 	restartLabel       = "jobset.sigs.k8s.io/restart-attempt"
@@ -56,7 +57,8 @@ func (p *Part) pods() int {
 
 // JobSetMember says which pod or Job of a JobSet an object is. Without a JobSet, Set is empty.
 type JobSetMember struct {
-	Set      string // the JobSet's name
+	Set      string    // the JobSet's name
+	SetUID   types.UID // empty: its controller, of an older version, does not say it
 	Part     string
 	JobIndex int
 	// How often the JobSet had begun anew when it made the object.
@@ -64,10 +66,17 @@ type JobSetMember struct {
 }
 
 func memberOf(labels map[string]string) JobSetMember {
-	member := JobSetMember{Set: labels[follow.JobSetLabel], Part: labels[replicatedJobLabel]}
+	member := JobSetMember{
+		Set: labels[follow.JobSetLabel], SetUID: types.UID(labels[setUIDLabel]), Part: labels[replicatedJobLabel],
+	}
 	member.JobIndex, _ = strconv.Atoi(labels[jobIndexLabel]) // Without the labels, there is one Job, which begins once.
 	member.Restarts, _ = strconv.Atoi(labels[restartLabel])
 	return member
+}
+
+// isOf tells a member of this JobSet from one of a JobSet that had the same name.
+func (m *JobSetMember) isOf(set *Job) bool {
+	return m.Set == set.Name && (m.SetUID == "" || m.SetUID == set.UID)
 }
 
 // IsJobSet tells JobSets from other kinds.
@@ -194,7 +203,7 @@ func (g *Gang) joinSets() {
 		}
 		joined := *job
 		for _, one := range all {
-			if one.Member.Set == job.Name && one.Member.Restarts == job.Member.Restarts {
+			if one.Member.isOf(job) && one.Member.Restarts == job.Member.Restarts {
 				joined.Left -= one.Pods - one.completions()
 				joined.Finishing = joined.Finishing || (one.Finishing && !one.hasFinished())
 			}
@@ -203,7 +212,7 @@ func (g *Gang) joinSets() {
 		sets[job.Name] = &joined
 	}
 	for i, pod := range g.Pods {
-		if set := sets[pod.Member.Set]; set != nil && pod.HasOwner {
+		if set := sets[pod.Member.Set]; set != nil && pod.Member.isOf(set) && pod.HasOwner {
 			joined := *pod
 			_, isEnding := ending[pod.Owner]
 			joined.Owner, joined.Index, joined.MayGo = set.UID, set.rankOf(pod), isEnding

@@ -47,7 +47,7 @@ func rawJobOfSet(part string, index, pods int, restart string) *batchv1.Job {
 		Namespace: "team", Name: fmt.Sprintf("train-%s-%d", part, index),
 		UID: types.UID(fmt.Sprintf("%s-%d.%s", part, index, restart)),
 		OwnerReferences: []metav1.OwnerReference{{
-			APIVersion: "jobset.x-k8s.io/v1alpha2", Kind: "JobSet", Name: "train", Controller: &isController,
+			APIVersion: "jobset.x-k8s.io/v1alpha2", Kind: "JobSet", Name: "train", UID: "set", Controller: &isController,
 		}},
 	}}
 	job.Spec.Parallelism, job.Spec.Completions = &count, &count
@@ -58,7 +58,7 @@ func rawJobOfSet(part string, index, pods int, restart string) *batchv1.Job {
 
 func setLabels(part string, index int, restart string) map[string]string {
 	return map[string]string{
-		follow.JobSetLabel: "train", replicatedJobLabel: part, jobIndexLabel: fmt.Sprint(index), restartLabel: restart,
+		follow.JobSetLabel: "train", setUIDLabel: "set", replicatedJobLabel: part, jobIndexLabel: fmt.Sprint(index), restartLabel: restart,
 	}
 }
 
@@ -161,6 +161,31 @@ func TestCompletionsOfAJobSetAreThoseOfItsJobs(t *testing.T) {
 	}
 	if needs := storeOf(set, done, before).get(trainSet).needs(6); needs != 4 {
 		t.Errorf("it needs %d pods, want 4: two of this start have succeeded", needs)
+	}
+}
+
+func TestJobSetOfTheSameNameIsAnotherGang(t *testing.T) {
+	before, _, job := placedSet(t)
+	set(job, batchv1.JobComplete)
+	before.take(job, false)
+	before.take(rawSet(t, "", replicated("a", 2, 1, 8)), true)
+	again := rawSet(t, "", replicated("a", 2, 1, 8))
+	again.SetUID("another")
+	before.take(again, false)
+	gang := before.get(trainSet)
+	if gang.isOf(mirrored{first.Job, "set", first.Queue}) {
+		t.Error("it takes the job of the JobSet before, whose pods are still there")
+	}
+	if needs := gang.needs(2); needs != 2 {
+		t.Errorf("it needs %d pods, want 2", needs)
+	}
+}
+
+func TestPodsOfAnOlderControllerOfJobSetsAreKnownByTheName(t *testing.T) {
+	pod := podOfSet("a", 1, 0, "0")
+	delete(pod.Labels, setUIDLabel)
+	if gang := storeOf(rawSet(t, "", replicated("a", 2, 1, 8)), pod).get(trainSet); gang.Pods[0].Owner != "set" {
+		t.Errorf("the pod has the owner %q", gang.Pods[0].Owner)
 	}
 }
 

@@ -363,6 +363,7 @@ func jobOf(job *batchv1.Job, gpuResources []string) *Job {
 	made.takeNotes(job.Annotations)
 	if owner := metav1.GetControllerOf(job); owner != nil && IsJobSet(owner) {
 		made.Member = memberOf(job.Spec.Template.Labels)
+		made.Member.SetUID = owner.UID
 	}
 	for _, condition := range job.Status.Conditions {
 		if condition.Status != corev1.ConditionTrue {
