@@ -187,7 +187,7 @@ func (a *Attempt) look(gang *Gang) (byRank []*Pod, broken bool) {
 		switch {
 		case !isOurs:
 		case pod.hasEnded():
-			a.ended[pod.Rank] = true
+			a.ended[pod.Rank] = a.ended[pod.Rank] || !pod.IsOld
 		default:
 			a.pods[pod.Rank] = pod.UID
 			if pod.MayGo {
@@ -335,7 +335,7 @@ func (a *Attempt) fill(gang *Gang, byRank []*Pod, nodes Nodes) []Step {
 	steps, _ := a.assign(gang, byRank, nodes)
 	present := len(steps)
 	for _, pod := range byRank {
-		if pod != nil {
+		if pod != nil && !pod.IsOld {
 			present++
 		}
 	}
@@ -350,7 +350,7 @@ func (a *Attempt) fill(gang *Gang, byRank []*Pod, nodes Nodes) []Step {
 func (a *Attempt) assign(gang *Gang, byRank []*Pod, nodes Nodes) (steps []Step, left []*Pod) {
 	var gated []*Pod
 	for _, pod := range gang.Pods {
-		if pod.Gated && !pod.Deleting && !slices.Contains(a.pods, pod.UID) {
+		if pod.Gated && !pod.Deleting && !pod.IsOld && !slices.Contains(a.pods, pod.UID) {
 			gated = append(gated, pod)
 		}
 	}

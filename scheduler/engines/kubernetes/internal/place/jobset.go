@@ -215,7 +215,8 @@ func (g *Gang) joinSets() {
 		if set := sets[pod.Member.Set]; set != nil && pod.Member.isOf(set) && pod.HasOwner {
 			joined := *pod
 			_, isEnding := ending[pod.Owner]
-			joined.Owner, joined.Index, joined.MayGo = set.UID, set.rankOf(pod), isEnding
+			joined.Owner, joined.Index, joined.IsOld = set.UID, set.rankOf(pod), pod.Member.Restarts < set.Member.Restarts
+			joined.MayGo = isEnding || joined.IsOld
 			g.Pods[i] = &joined
 		}
 	}
@@ -235,11 +236,11 @@ func (g *Gang) endingOfSets(jobs []*Job) map[types.UID]struct{} {
 	return ending
 }
 
-// restarts returns how often the gang's JobSet has begun anew. It deletes the pods of before, and makes others.
+// restarts returns how often JobSets of the gang have begun anew.
 func (g *Gang) restarts() int {
 	restarts := 0
 	for _, job := range g.Jobs {
-		restarts = max(restarts, job.Member.Restarts)
+		restarts += job.Member.Restarts
 	}
 	return restarts
 }
@@ -265,22 +266,23 @@ func (g *Gang) isClearing(key Key, nodes Nodes) bool {
 	})
 }
 
-// noteRestart notes which pods go because their JobSet begins anew.
+// noteRestart notes which pods go because their JobSet begins anew. Some may be gone already.
 func (a *Attempt) noteRestart(gang *Gang) {
 	restarts := gang.restarts()
 	if restarts == a.restarts {
 		return
 	}
 	a.restarts = restarts
-	isNew := make(map[types.UID]struct{})
+	stay := make(map[types.UID]struct{})
 	for _, pod := range gang.Pods {
-		if pod.Member.Restarts == restarts {
-			isNew[pod.UID] = struct{}{}
+		if !pod.IsOld {
+			stay[pod.UID] = struct{}{}
 		}
 	}
 	clear(a.replaced)
+	clear(a.ended) // Those that have ended since are noted again.
 	for _, uid := range a.pods {
-		if _, is := isNew[uid]; !is {
+		if _, stays := stay[uid]; !stays {
 			a.replaced[uid] = struct{}{}
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -214,11 +215,10 @@ func TestJobSetThatBeginsAnewKeepsItsPlaces(t *testing.T) {
 	expect(t, told(gang, attempt, ready), "! started")
 	// One pod has failed, and the JobSet's controller deletes both.
 	gang.Jobs[0].Member.Restarts = 1
-	gang.Pods[1].Deleting = true
+	gang.Pods[1].Deleting, gang.Pods[1].IsOld, gang.Pods[1].MayGo = true, true, true
 	gang.Pods = gang.Pods[1:]
 	expect(t, told(gang, attempt, ready), "")
 	again := gatedPod("again-0")
-	again.Member.Restarts = 1
 	gang.Pods = []*Pod{again}
 	expect(t, told(gang, attempt, ready), "place again-0 0")
 	put(again, attempt, 0)
@@ -292,6 +292,72 @@ func TestJobSetGoesOnWhenAJobOfItDeletesItsPods(t *testing.T) {
 
 func set(job *batchv1.Job, condition batchv1.JobConditionType) {
 	job.Status.Conditions = append(job.Status.Conditions, batchv1.JobCondition{Type: condition, Status: corev1.ConditionTrue})
+}
+
+func restarted(t *testing.T, set *unstructured.Unstructured, restarts int64) *unstructured.Unstructured {
+	t.Helper()
+	if err := unstructured.SetNestedField(set.Object, restarts, "status", "restarts"); err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+func gated8(pod *corev1.Pod) *corev1.Pod {
+	pod.Spec.Containers[0].Resources.Limits["nvidia.com/gpu"] = resource.MustParse("8")
+	return pod
+}
+
+func TestPodsThatAJobSetReplacesGetNoPlaces(t *testing.T) {
+	made := storeOf(restarted(t, rawSet(t, "", replicated("a", 2, 1, 8)), 1),
+		gated8(podOfSet("a", 0, 0, "0")), gated8(podOfSet("a", 1, 0, "0")), gated8(podOfSet("a", 0, 0, "1")))
+	attempt := twoNodes(first)
+	expect(t, told(made.get(trainSet), attempt, ready), "")
+	made.take(gated8(podOfSet("a", 1, 0, "1")), false)
+	expect(t, told(made.get(trainSet), attempt, ready), "place train-a-0-0.1 0 place train-a-1-0.1 1")
+}
+
+func TestPodsThatHaveEndedBeforeDoNotCountWhenAJobSetBeginsAnew(t *testing.T) {
+	made, attempt := storeOf(rawSet(t, "", replicated("a", 2, 1, 8))), twoNodes(first)
+	failed := podOfSet("a", 0, 0, "0")
+	runRaw(failed, attempt, 0)
+	failed.Status.Phase = corev1.PodFailed
+	made.take(failed, false)
+	expect(t, told(made.get(trainSet), attempt, ready), "")
+	made.take(restarted(t, rawSet(t, "", replicated("a", 2, 1, 8)), 1), false)
+	again := podOfSet("a", 1, 0, "1")
+	runRaw(again, attempt, 1)
+	made.take(again, false)
+	expect(t, told(made.get(trainSet), attempt, ready), "")
+}
+
+func TestOneOfTwoJobSetsOfAGangBeginsAnew(t *testing.T) {
+	const label = `{"labels": {"larder.io/gang": "both", `
+	setOf := func(name string, restarts int64) *unstructured.Unstructured {
+		made := rawSet(t, "", strings.ReplaceAll(replicated("a", 1, 1, 8), `{"labels": {`, label))
+		made.SetName(name)
+		made.SetUID(types.UID(name))
+		return restarted(t, made, restarts)
+	}
+	podOf := func(set, restart string) *corev1.Pod {
+		pod := gated8(podOfSet("a", 0, 0, restart))
+		pod.Name, pod.UID = set+"."+restart, types.UID(set+"."+restart)
+		pod.Labels[follow.GangLabel], pod.Labels[follow.JobSetLabel], pod.Labels[setUIDLabel] = "both", set, set
+		return pod
+	}
+	both, attempt := GangID{"team", "both"}, twoNodes(first)
+	made := storeOf(setOf("x", 2), setOf("y", 0), podOf("x", "2"), podOf("y", "0"))
+	expect(t, told(made.get(both), attempt, ready), "place x.2 0 place y.0 1")
+	for rank, pod := range []*corev1.Pod{podOf("x", "2"), podOf("y", "0")} {
+		runRaw(pod, attempt, rank)
+		made.take(pod, false)
+	}
+	expect(t, told(made.get(both), attempt, ready), "! started")
+	made.take(setOf("y", 1), false)
+	made.take(podOf("y", "0"), true)
+	made.take(podOf("y", "1"), false)
+	expect(t, told(made.get(both), attempt, ready), "place y.1 1")
+	made.take(podOf("x", "2"), true)
+	expect(t, told(made.get(both), attempt, ready), "suspend x suspend y")
 }
 
 func TestOrderedJobSetBeginsWithItsFirstPod(t *testing.T) {

@@ -193,6 +193,8 @@ type Pod struct {
 	Member JobSetMember
 	// The controller of its Job, or of its JobSet, may delete it: jobset.go.
 	MayGo bool
+	// Its JobSet has begun anew since: its controller deletes it, and makes another.
+	IsOld bool
 	// As this package has written them.
 	Attempt Key
 	Rank    int
