@@ -323,3 +323,18 @@ def test_jobset_goes_on_when_a_job_of_it_ends_early(cluster: JobSetCluster) -> N
     cluster.end_pod(cluster.of_part("other")[0]["metadata"]["name"])
     cluster.until(lambda: cluster.state("train") == "succeeded")
     assert cluster.attempts("train") == (1, 0)
+
+
+def test_jobset_begins_anew_while_no_controller_runs(cluster: JobSetCluster) -> None:
+    restart = {"maxRestarts": 1, "restartStrategy": "BlockingRecreate"}
+    cluster.submit_set("train", cluster.part("a"), cluster.part("b", jobs=2), failurePolicy=restart)
+    cluster.until(lambda: cluster.state("train") == "running")
+    places = {pod["metadata"]["labels"]["job-name"]: pod["spec"]["nodeName"] for pod in cluster.pods("train")}
+    cluster.controllers["c1"].kill()
+    cluster.end_pod(cluster.of_part("a")[0]["metadata"]["name"], code=3)
+    # No pod is left that says which attempt it is.
+    cluster.until(lambda: cluster.gated("train") == len(cluster.api("GET", PODS)["items"]) == 3)
+    cluster.controllers["c1"].start()
+    cluster.until(lambda: len(cluster.places("train")) == 3 and cluster.state("train") == "running")
+    assert {pod["metadata"]["labels"]["job-name"]: pod["spec"]["nodeName"] for pod in cluster.pods("train")} == places
+    assert cluster.attempts("train") == (1, 0)

@@ -41,6 +41,10 @@ func (c *cluster) carryOut(ctx context.Context, step Step, attempt *Attempt) err
 		err = c.patchJob(ctx, step.Job, resumePatch(step, attempt))
 	case ScaleJob:
 		err = c.patchJob(ctx, step.Job, scalePatch(step, attempt))
+	case NoteAttempt:
+		err = c.patchJob(ctx, step.Job, object{"metadata": object{"annotations": object{
+			attemptAnnotation: attempt.Key.String(), planAnnotation: formatPlan(attempt.Plan),
+		}}})
 	case ForgetSuspend:
 		err = c.annotateJob(ctx, step.Job, suspendedAnnotation, "")
 	}

@@ -74,6 +74,7 @@ const (
 	ResumeJob                     // Lets the Job make its pods anew, for the attempt.
 	ScaleJob                      // Gives the Job so many pods, and notes the attempt's plan and resizes.
 	ForgetSuspend                 // Removes the note why the Job was suspended.
+	NoteAttempt                   // Notes the attempt and its plan on a JobSet.
 )
 
 // Step is one request to the API server.
@@ -168,6 +169,9 @@ func decide(gang *Gang, attempt *Attempt, nodes Nodes) Decision {
 	}
 	if len(decision.Steps) == 0 {
 		decision.Steps = attempt.fill(gang, byRank, nodes)
+		if len(decision.Steps) > 0 {
+			decision.Steps = append(attempt.notes(gang), decision.Steps...)
+		}
 	}
 	decision.Event = attempt.progress(gang, byRank)
 	return decision

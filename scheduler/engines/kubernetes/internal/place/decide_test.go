@@ -76,6 +76,8 @@ func text(decision Decision) string {
 			words = append(words, fmt.Sprintf("scale %s %d", step.Job.Name, step.Size))
 		case ForgetSuspend:
 			words = append(words, "forget "+step.Job.Name)
+		case NoteAttempt:
+			words = append(words, "note "+step.Job.Name)
 		}
 	}
 	if event := decision.Event; event != nil {

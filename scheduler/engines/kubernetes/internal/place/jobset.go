@@ -288,6 +288,18 @@ func (a *Attempt) noteRestart(gang *Gang) {
 	}
 }
 
+// notes returns the steps that note the attempt on the gang's JobSets. While a JobSet begins anew, it may have no pod of
+// the attempt: another controller finds the attempt there.
+func (a *Attempt) notes(gang *Gang) []Step {
+	var steps []Step
+	for _, job := range gang.Jobs {
+		if job.Parts != nil && job.Attempt != a.Key && !job.hasFinished() {
+			steps = append(steps, Step{Kind: NoteAttempt, Job: job})
+		}
+	}
+	return steps
+}
+
 // newJobSet returns an empty JobSet, for requests that name one.
 func newJobSet() *unstructured.Unstructured {
 	object := &unstructured.Unstructured{}

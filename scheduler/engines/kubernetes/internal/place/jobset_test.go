@@ -14,6 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"larder.io/larder/scheduler/engines/kubernetes/internal/follow"
 )
@@ -206,6 +208,7 @@ func TestJobSetThatIsUnknownIsNoGang(t *testing.T) {
 func setGang() (*Gang, *Attempt) {
 	gang, attempt := gatedGang(2), twoNodes(first)
 	gang.Jobs[0].Parts = []Part{{Name: "a", Jobs: 2, Pods: 1, GPUs: 8}}
+	gang.Jobs[0].Attempt = attempt.Key
 	run(gang, attempt)
 	return gang, attempt
 }
@@ -313,7 +316,7 @@ func TestPodsThatAJobSetReplacesGetNoPlaces(t *testing.T) {
 	attempt := twoNodes(first)
 	expect(t, told(made.get(trainSet), attempt, ready), "")
 	made.take(gated8(podOfSet("a", 1, 0, "1")), false)
-	expect(t, told(made.get(trainSet), attempt, ready), "place train-a-0-0.1 0 place train-a-1-0.1 1")
+	expect(t, told(made.get(trainSet), attempt, ready), "note train place train-a-0-0.1 0 place train-a-1-0.1 1")
 }
 
 func TestPodsThatHaveEndedBeforeDoNotCountWhenAJobSetBeginsAnew(t *testing.T) {
@@ -328,6 +331,27 @@ func TestPodsThatHaveEndedBeforeDoNotCountWhenAJobSetBeginsAnew(t *testing.T) {
 	runRaw(again, attempt, 1)
 	made.take(again, false)
 	expect(t, told(made.get(trainSet), attempt, ready), "")
+}
+
+func TestAnotherControllerFindsTheAttemptOfAJobSetThatHasNoPods(t *testing.T) {
+	set, attempt := rawSet(t, "", replicated("a", 2, 1, 8)), twoNodes(first)
+	to := &cluster{fake.NewClientBuilder().WithObjects(set).Build()}
+	for _, step := range attempt.notes(storeOf(set).get(trainSet)) {
+		if err := to.carryOut(t.Context(), step, attempt); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := to.client.Get(t.Context(), client.ObjectKeyFromObject(set), set); err != nil {
+		t.Fatal(err)
+	}
+	gang := storeOf(set).get(trainSet)
+	restored := Restore(gang, first.Queue, first.Job)
+	if restored == nil || restored.Key != first || !slices.Equal(restored.Plan, attempt.Plan) {
+		t.Fatalf("it finds %+v", restored)
+	}
+	if more := restored.notes(gang); len(more) > 0 {
+		t.Error("it notes the attempt again")
+	}
 }
 
 func TestOneOfTwoJobSetsOfAGangBeginsAnew(t *testing.T) {
@@ -346,7 +370,7 @@ func TestOneOfTwoJobSetsOfAGangBeginsAnew(t *testing.T) {
 	}
 	both, attempt := GangID{"team", "both"}, twoNodes(first)
 	made := storeOf(setOf("x", 2), setOf("y", 0), podOf("x", "2"), podOf("y", "0"))
-	expect(t, told(made.get(both), attempt, ready), "place x.2 0 place y.0 1")
+	expect(t, told(made.get(both), attempt, ready), "note x note y place x.2 0 place y.0 1")
 	for rank, pod := range []*corev1.Pod{podOf("x", "2"), podOf("y", "0")} {
 		runRaw(pod, attempt, rank)
 		made.take(pod, false)
@@ -355,7 +379,7 @@ func TestOneOfTwoJobSetsOfAGangBeginsAnew(t *testing.T) {
 	made.take(setOf("y", 1), false)
 	made.take(podOf("y", "0"), true)
 	made.take(podOf("y", "1"), false)
-	expect(t, told(made.get(both), attempt, ready), "place y.1 1")
+	expect(t, told(made.get(both), attempt, ready), "note x note y place y.1 1")
 	made.take(podOf("x", "2"), true)
 	expect(t, told(made.get(both), attempt, ready), "suspend x suspend y")
 }

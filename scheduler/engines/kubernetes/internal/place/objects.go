@@ -28,7 +28,7 @@ const Gate = "larder.io/placement"
 
 // Annotations that this package writes.
 const (
-	// attemptAnnotation is JOB.ATTEMPT.QUEUE, the attempt that a pod or a Job belongs to.
+	// attemptAnnotation is JOB.ATTEMPT.QUEUE, the attempt that a pod, a Job or a JobSet belongs to.
 	attemptAnnotation = "larder.io/attempt"
 	// planAnnotation has NODE=GPUS for each pod of the attempt, in the order of ranks.
 	planAnnotation = "larder.io/plan"
