@@ -338,3 +338,15 @@ def test_jobset_begins_anew_while_no_controller_runs(cluster: JobSetCluster) -> 
     cluster.until(lambda: len(cluster.places("train")) == 3 and cluster.state("train") == "running")
     assert {pod["metadata"]["labels"]["job-name"]: pod["spec"]["nodeName"] for pod in cluster.pods("train")} == places
     assert cluster.attempts("train") == (1, 0)
+
+
+def test_jobset_that_begins_anew_leaves_a_cordoned_node(cluster: JobSetCluster) -> None:
+    cluster.submit_set("train", cluster.part("a", jobs=2), failurePolicy={"maxRestarts": 1})
+    cluster.until(lambda: cluster.state("train") == "running")
+    first, second = cluster.places("train")
+    cluster.cordon(second)
+    failing = next(pod for pod in cluster.pods("train") if pod["spec"]["nodeName"] == first)
+    cluster.end_pod(failing["metadata"]["name"], code=3)
+    cluster.until_runs("train", attempt=2)
+    assert len(cluster.places("train")) == 2
+    assert second not in cluster.places("train")

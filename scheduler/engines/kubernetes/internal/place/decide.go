@@ -35,7 +35,7 @@ type Attempt struct {
 	Plan []Slot
 	// Set while the attempt is being ended.
 	Undo *Undo
-	// All pods of the gang have run.
+	// All pods of the gang have run, since its JobSet has begun anew.
 	Begun bool
 	// The pod of each rank that this process has seen or placed; empty: none, or it has ended.
 	pods []types.UID
@@ -398,7 +398,7 @@ func (a *Attempt) assign(gang *Gang, byRank []*Pod, nodes Nodes) (steps []Step, 
 func (a *Attempt) noteBegun(gang *Gang, byRank []*Pod) {
 	ran := 0
 	for rank, pod := range byRank {
-		if a.ended[rank] || (pod != nil && pod.Phase == corev1.PodRunning) {
+		if a.ended[rank] || (pod != nil && pod.Phase == corev1.PodRunning && !pod.IsOld) {
 			ran++
 		}
 	}

@@ -266,7 +266,8 @@ func (g *Gang) isClearing(key Key, nodes Nodes) bool {
 	})
 }
 
-// noteRestart notes which pods go because their JobSet begins anew. Some may be gone already.
+// noteRestart notes which pods go because their JobSet begins anew. Some may be gone already. If none stays, the gang has
+// not begun: its nodes must take pods, also one that was cordoned since, or it goes elsewhere.
 func (a *Attempt) noteRestart(gang *Gang) {
 	restarts := gang.restarts()
 	if restarts == a.restarts {
@@ -281,11 +282,17 @@ func (a *Attempt) noteRestart(gang *Gang) {
 	}
 	clear(a.replaced)
 	clear(a.ended) // Those that have ended since are noted again.
+	a.Begun = a.Begun && slices.ContainsFunc(a.pods, func(uid types.UID) bool { return isIn(stay, uid) })
 	for _, uid := range a.pods {
-		if _, stays := stay[uid]; !stays {
+		if !isIn(stay, uid) {
 			a.replaced[uid] = struct{}{}
 		}
 	}
+}
+
+func isIn(uids map[types.UID]struct{}, uid types.UID) bool {
+	_, has := uids[uid]
+	return has
 }
 
 // notes returns the steps that note the attempt on the gang's JobSets. While a JobSet begins anew, it may have no pod of

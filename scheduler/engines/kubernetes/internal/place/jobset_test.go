@@ -221,10 +221,11 @@ func TestJobSetThatBeginsAnewKeepsItsPlaces(t *testing.T) {
 	gang.Pods[1].Deleting, gang.Pods[1].IsOld, gang.Pods[1].MayGo = true, true, true
 	gang.Pods = gang.Pods[1:]
 	expect(t, told(gang, attempt, ready), "")
-	again := gatedPod("again-0")
-	gang.Pods = []*Pod{again}
-	expect(t, told(gang, attempt, ready), "place again-0 0")
-	put(again, attempt, 0)
+	gang.Pods = []*Pod{gatedPod("again-0")}
+	expect(t, told(gang, attempt, ready), "")
+	gang.Pods = append(gang.Pods, gatedPod("again-1"))
+	expect(t, told(gang, attempt, ready), "place again-0 0 place again-1 1")
+	run(gang, attempt)
 	// A pod of this start that somebody deletes is missed.
 	expect(t, told(gang, attempt, ready), "")
 	gang.Pods = nil
@@ -295,6 +296,16 @@ func TestJobSetGoesOnWhenAJobOfItDeletesItsPods(t *testing.T) {
 
 func set(job *batchv1.Job, condition batchv1.JobConditionType) {
 	job.Status.Conditions = append(job.Status.Conditions, batchv1.JobCondition{Type: condition, Status: corev1.ConditionTrue})
+}
+
+func TestJobSetThatBeginsAnewDoesNotWaitForACordonedNode(t *testing.T) {
+	gang, attempt := setGang()
+	expect(t, told(gang, attempt, ready), "! started")
+	cordoned := Nodes{"n1": NodeBack, "n2": NodeDrained}
+	expect(t, told(gang, attempt, cordoned), "")
+	gang.Jobs[0].Member.Restarts = 1
+	gang.Pods = []*Pod{gatedPod("again-0"), gatedPod("again-1")}
+	expect(t, told(gang, attempt, cordoned), "suspend train")
 }
 
 func restarted(t *testing.T, set *unstructured.Unstructured, restarts int64) *unstructured.Unstructured {
