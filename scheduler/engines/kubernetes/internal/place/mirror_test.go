@@ -340,7 +340,10 @@ func TestEpochsThatAreNoNumberCountAsMissing(t *testing.T) {
 }
 
 func TestRatesThatAreNoQuantityCountAsMissing(t *testing.T) {
-	for text, want := range map[string]float64{"200M": 2e8, "1500000": 1.5e6, "1Gi": 1 << 30, "0": 0, "-1M": 0, "fast": 0} {
+	for text, want := range map[string]float64{
+		"200M": 2e8, "1500000": 1.5e6, "1Gi": 1 << 30, "2e+9": 2e9, "3E": 3e18, "0": 0, "-1M": 0, "fast": 0,
+		"1e-9999999": 0, strings.Repeat("9", 22) + "e999999": 0, "0." + strings.Repeat("1", 1000): 0,
+	} {
 		pod := rawPod("team", "a", "1")
 		pod.Annotations = map[string]string{idealRateAnnotation: text}
 		if got := podOf(pod, nil).Work.IdealRate; got != want {

@@ -424,10 +424,7 @@ func workOf(meta *metav1.ObjectMeta, spec *corev1.PodSpec, gpuResources []string
 		epochs >= 0 && !math.IsInf(epochs, 0) {
 		work.Epochs = epochs
 	}
-	// A value that is not a rate above 0, such as "200M", counts as missing.
-	if rate, err := resource.ParseQuantity(meta.Annotations[idealRateAnnotation]); err == nil && rate.Sign() > 0 {
-		work.IdealRate = rate.AsApproximateFloat64()
-	}
+	work.IdealRate = parseRate(meta.Annotations[idealRateAnnotation])
 	if size, err := strconv.Atoi(meta.Annotations[gangSizeAnnotation]); err == nil {
 		work.GangSize = size
 	}
@@ -439,6 +436,22 @@ func workOf(meta *metav1.ObjectMeta, spec *corev1.PodSpec, gpuResources []string
 		work.Elastic = elastic
 	}
 	return work
+}
+
+const rateBytesMax = 40
+
+// parseRate returns 0 for a text that is not a rate above 0, such as "200M".
+func parseRate(text string) float64 {
+	// ParseQuantity takes minutes for exponents such as that of 1e-999999999.
+	at := strings.IndexAny(text, "eE")
+	if len(text) > rateBytesMax || (at >= 0 && len(text)-at > len("e+99")) {
+		return 0
+	}
+	rate, err := resource.ParseQuantity(text)
+	if err != nil || rate.Sign() <= 0 {
+		return 0
+	}
+	return rate.AsApproximateFloat64()
 }
 
 // exitCodeOf returns the exit code of the container that failed; 0: none has, 1: nobody knows which.
