@@ -143,6 +143,13 @@ func TestJobSetsThatCannotBePlacedSayWhy(t *testing.T) {
 	}
 }
 
+func TestJobSetOfManyPartsIsNotCountedToItsEnd(t *testing.T) {
+	set := Job{Parts: slices.Repeat([]Part{{Jobs: 200, Pods: 1, GPUs: 8}}, 1000)}
+	if gpus := set.podGPUs(); len(gpus) <= podsMax || len(gpus) > 2*podsMax {
+		t.Errorf("%d pods are counted", len(gpus))
+	}
+}
+
 func TestSuspensionOfAJobSetCountsAndNotThatOfItsJobs(t *testing.T) {
 	suspended, job := true, rawJobOfSet("a", 0, 1, "0")
 	job.Spec.Suspend = &suspended

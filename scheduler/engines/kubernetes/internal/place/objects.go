@@ -407,6 +407,9 @@ func (j *Job) podGPUs() []int64 {
 	var gpus []int64
 	for _, part := range j.Parts {
 		gpus = append(gpus, slices.Repeat([]int64{part.GPUs}, part.pods())...)
+		if len(gpus) > podsMax {
+			break
+		}
 	}
 	return gpus
 }
