@@ -266,9 +266,6 @@ def test_jobset_of_a_lost_node_runs_elsewhere(cluster: JobSetCluster) -> None:
     lost = cluster.places("train")[0]
     cluster.lose(lost)
     cluster.until_runs("train", attempt=2)
-    for pod in cluster.pods("train"):
-        if pod["spec"]["nodeName"] == lost:
-            cluster.api("DELETE", f"{PODS}/{pod['metadata']['name']}?gracePeriodSeconds=0")
     assert lost not in cluster.decided("train")
 
 
