@@ -2,9 +2,7 @@ package place
 
 import (
 	"cmp"
-	"context"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 
 	"larder.io/larder/scheduler/engines/kubernetes/internal/follow"
 )
@@ -312,41 +309,4 @@ func newJobSet() *unstructured.Unstructured {
 	object := &unstructured.Unstructured{}
 	object.SetGroupVersionKind(jobSetKind)
 	return object
-}
-
-// watchJobSets starts to follow JobSets, and returns once all are there. If the cluster does not know this kind, it
-// waits in another goroutine for the first Job of one.
-func (s *store) watchJobSets(ctx context.Context, informers cache.Cache) error {
-	err := s.watchKinds(ctx, informers, newJobSet())
-	if !meta.IsNoMatchError(err) {
-		return err
-	}
-	go func() {
-		select {
-		case <-ctx.Done():
-			return
-		case <-s.hasJobSets:
-		}
-		log := slog.With("controller", "place")
-		// The error is that the context is done.
-		_ = retry(ctx, log, "watch JobSets", func() error { return s.watchKinds(ctx, informers, newJobSet()) })
-	}()
-	return nil
-}
-
-// takeJobSet keeps a JobSet.
-func (s *store) takeJobSet(object *unstructured.Unstructured, deleted bool) {
-	job, err := jobOfSet(object, s.gpuResources)
-	if err != nil {
-		slog.Error("a JobSet is not placed", "controller", "place", "error", err)
-	}
-	s.takeJob(object.GetUID(), job, deleted)
-}
-
-// noteJobSets tells that there are JobSets, as there is a Job of one.
-func (s *store) noteJobSets() {
-	select {
-	case s.hasJobSets <- struct{}{}:
-	default: // That was told.
-	}
 }

@@ -11,6 +11,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -84,6 +85,26 @@ func (s *store) watch(ctx context.Context, informers cache.Cache) error {
 	return nil
 }
 
+// watchJobSets starts to follow JobSets, and returns once all are there. If the cluster does not know this kind, it
+// waits in another goroutine for the first Job of one.
+func (s *store) watchJobSets(ctx context.Context, informers cache.Cache) error {
+	err := s.watchKinds(ctx, informers, newJobSet())
+	if !meta.IsNoMatchError(err) {
+		return err
+	}
+	go func() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.hasJobSets:
+		}
+		log := slog.With("controller", "place")
+		// The error is that the context is done.
+		_ = retry(ctx, log, "watch JobSets", func() error { return s.watchKinds(ctx, informers, newJobSet()) })
+	}()
+	return nil
+}
+
 // watchKinds starts to follow the kinds of these objects, and returns once all objects of them are there.
 func (s *store) watchKinds(ctx context.Context, informers cache.Cache, objects ...client.Object) error {
 	var synced []toolscache.InformerSynced
@@ -145,6 +166,23 @@ func (s *store) takeJob(uid types.UID, job *Job, deleted bool) {
 	s.forget(uid)
 	if job != nil && !deleted {
 		s.gang(job.Gang, uid).jobs[uid] = job
+	}
+}
+
+// takeJobSet keeps a JobSet.
+func (s *store) takeJobSet(object *unstructured.Unstructured, deleted bool) {
+	job, err := jobOfSet(object, s.gpuResources)
+	if err != nil {
+		slog.Error("a JobSet is not placed", "controller", "place", "error", err)
+	}
+	s.takeJob(object.GetUID(), job, deleted)
+}
+
+// noteJobSets tells that there are JobSets, as there is a Job of one.
+func (s *store) noteJobSets() {
+	select {
+	case s.hasJobSets <- struct{}{}:
+	default: // That was told.
 	}
 }
 
