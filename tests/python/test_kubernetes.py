@@ -489,9 +489,10 @@ def test_service_accounts_have_least_rights(cluster: Cluster) -> None:
 
 
 def test_page_is_accepted(cluster: Cluster, repository: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    """docs/kubernetes.md: the API server takes its objects, and the chart its values. Those of Kueue have a test of
-    their own."""
-    text = re.sub(r"^## Kueue\n.*?^(?=## )", "", (repository / "docs" / "kubernetes.md").read_text(), flags=re.M | re.S)
+    """docs/kubernetes.md: the API server takes its objects, and the chart its values. Those of Kueue and JobSet
+    have tests of their own."""
+    page = (repository / "docs" / "kubernetes.md").read_text()
+    text = re.sub(r"^(## Kueue|### JobSets)\n.*?^(?=##)", "", page, flags=re.M | re.S)
     documents = re.findall(r"^    \$ (kubectl apply -f -|cat >values.yaml) <<'END'\n(.*?)^    END$", text, re.M | re.S)
     assert [command.split()[0] for command, _ in documents] == ["cat"] + ["kubectl"] * 6
     for command, document in documents:
