@@ -25,8 +25,9 @@ def test_rates_and_times_are_as_planned(engine: str, repository: pathlib.Path, l
         pytest.skip("only root can make networks for the nodes")
     if engine == "kubernetes" and kubernetes.find_go() is None:
         pytest.skip(kubernetes.GO_MISSING)
+    # Tests that run beside this one must not take the time that it measures.
     ran = subprocess.run(
-        [sys.executable, repository / "bench" / "end_to_end.py", engine, "--json", "--programs", larder_bin],
+        ["nice", "-n", "-15", sys.executable, repository / "bench" / "end_to_end.py", engine, "--json", "--programs", larder_bin],
         capture_output=True, text=True,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr
