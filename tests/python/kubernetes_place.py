@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
+import pathlib
 import re
 import ssl
+import subprocess
+from collections.abc import Iterator
+from typing import TypeVar
 
+import kubernetes
 from allocator_process import Allocator
 from kubernetes_cluster import GPUS, NAMESPACE, Cluster, Mode
 
@@ -47,6 +53,19 @@ class PlaceCluster(Cluster):
             f"--leader-election-namespace={NAMESPACE}", f"--lease-duration={lease_s}s", "--interval=1s",
         )  # fmt: skip
         return self.controllers[name]
+
+    def run_as_written(self, commands: list[str], directory: pathlib.Path) -> str:
+        """Runs commands of a page in a directory, and returns what they print."""
+        (directory / "bin").mkdir()
+        for name in ("kubectl", "helm"):
+            (directory / "bin" / name).symlink_to(self.server.values[name])
+        paths = {"PATH": f"{directory}/bin:{os.environ['PATH']}", "KUBECONFIG": str(self.kubeconfig), "HOME": str(directory)}
+        ran = subprocess.run(
+            ["bash", "-ec", "\n".join(commands)], cwd=directory, env=os.environ | paths, capture_output=True, text=True,
+            timeout=400,
+        )  # fmt: skip
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        return ran.stdout
 
     def account_through(self, account: str, port: int) -> str:
         """An account whose API server is at another port."""
@@ -245,6 +264,18 @@ class PlaceCluster(Cluster):
         self.until(lambda: not self.allocator.ask("GET", "/v1/queue").json()["jobs"])
 
 
+Started = TypeVar("Started", bound=PlaceCluster)
+
+
+def running(
+    kind: type[Started], programs: pathlib.Path, repository: pathlib.Path, directory: pathlib.Path
+) -> Iterator[Started]:
+    """A cluster of this kind, for a fixture."""
+    started = kind(programs, kubernetes.build_larder_kubernetes(), repository, directory)
+    try:
+        yield started
+    finally:
+        started.stop()
 
 
 def refusing(name: str, group: str, resource: str, expression: str, message: str) -> tuple[dict, dict]:

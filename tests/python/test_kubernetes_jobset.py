@@ -4,16 +4,14 @@ a real controller of Larder."""
 from __future__ import annotations
 
 import json
-import os
 import pathlib
-import subprocess
 from collections.abc import Iterator
 
 import kubernetes
 import page
 import pytest
 from kubernetes_cluster import GPUS, Mode
-from kubernetes_place import PODS, PlaceCluster
+from kubernetes_place import PODS, PlaceCluster, running
 
 pytestmark = [
     pytest.mark.skipif(kubernetes.find_go() is None, reason=kubernetes.GO_MISSING),
@@ -24,7 +22,7 @@ SETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets"
 OPPORTUNISTIC = {"larder.io/opportunistic": "true"}
 
 
-# What JobSet's own webhook sets, which does not run here.
+# JobSet's own webhook sets these values, and does not run here.
 DEFAULTS = """
     Object{spec: Object.spec{
       successPolicy: Object.spec.successPolicy{operator: object.spec.?successPolicy.?operator.orValue("All")},
@@ -118,13 +116,7 @@ class JobSetCluster(PlaceCluster):
 def cluster(
     larder_bin: pathlib.Path, repository: pathlib.Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[JobSetCluster]:
-    started = JobSetCluster(
-        larder_bin, kubernetes.build_larder_kubernetes(), repository, tmp_path_factory.mktemp("k")
-    )
-    try:
-        yield started
-    finally:
-        started.stop()
+    yield from running(JobSetCluster, larder_bin, repository, tmp_path_factory.mktemp("k"))
 
 
 @pytest.fixture(autouse=True)
@@ -294,15 +286,7 @@ def test_page_about_jobsets(cluster: JobSetCluster, repository: pathlib.Path, tm
     """docs/kubernetes.md: the section "JobSets"."""
     found = [command.text for command in page.commands(repository / "docs" / "kubernetes.md") if "jobset" in command.text]
     assert [command.split()[:2] for command in found] == [["kubectl", "apply"], ["kubectl", "wait"]]
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "kubectl").symlink_to(cluster.server.values["kubectl"])
-    environment = os.environ | {
-        "PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "KUBECONFIG": str(cluster.kubeconfig), "HOME": str(tmp_path)
-    }  # fmt: skip
-    ran = subprocess.run(
-        ["bash", "-ec", "\n".join(found)], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=400
-    )
-    assert ran.returncode == 0, ran.stdout + ran.stderr
+    cluster.run_as_written(found, tmp_path)
     assert cluster.places("set") == cluster.decided("set")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import pathlib
 import re
 import signal
@@ -17,7 +16,7 @@ import pytest
 import yaml
 from cut_relay import CutRelay
 from kubernetes_cluster import GPUS, NAMESPACE
-from kubernetes_place import JOBS, PLACE_NODES, PODS, PlaceCluster
+from kubernetes_place import JOBS, PLACE_NODES, PODS, PlaceCluster, running
 
 pytestmark = [
     pytest.mark.skipif(kubernetes.find_go() is None, reason=kubernetes.GO_MISSING),
@@ -29,13 +28,7 @@ pytestmark = [
 def cluster(
     larder_bin: pathlib.Path, repository: pathlib.Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[PlaceCluster]:
-    started = PlaceCluster(
-        larder_bin, kubernetes.build_larder_kubernetes(), repository, tmp_path_factory.mktemp("k")
-    )
-    try:
-        yield started
-    finally:
-        started.stop()
+    yield from running(PlaceCluster, larder_bin, repository, tmp_path_factory.mktemp("k"))
 
 
 @pytest.fixture(autouse=True)
@@ -581,18 +574,9 @@ def test_page_works_as_written(
     commands = [command.text for command in page.commands(text) if first < command.line < last]
     commands = [command for command in commands if "jobset" not in command]
     assert [command.split()[0] for command in commands] == ["cat", "helm"] + ["kubectl"] * 5
-    (tmp_path / "bin").mkdir()
-    for name in ("kubectl", "helm"):
-        (tmp_path / "bin" / name).symlink_to(cluster.server.values[name])
     (tmp_path / "scheduler").symlink_to(repository / "scheduler")
-    environment = os.environ | {
-        "PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "KUBECONFIG": str(cluster.kubeconfig), "HOME": str(tmp_path)
-    }  # fmt: skip
-    ran = subprocess.run(
-        ["bash", "-ec", "\n".join(commands)], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=400
-    )
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert all(node in ran.stdout for node in cluster.decided("gang"))
+    printed = cluster.run_as_written(commands, tmp_path)
+    assert all(node in printed for node in cluster.decided("gang"))
     # The allocator takes the file that the chart makes of these values.
     config = tmp_path / "allocator.toml"
     config.write_text(cluster.get("configmap", "larder-scheduler", NAMESPACE)["data"]["allocator.toml"])

@@ -182,7 +182,7 @@ func (s *store) takeJobSet(object *unstructured.Unstructured, deleted bool) {
 func (s *store) noteJobSets() {
 	select {
 	case s.hasJobSets <- struct{}{}:
-	default: // That was told.
+	default: // It is on its way already.
 	}
 }
 
