@@ -5,8 +5,7 @@ off from etcd, from the clients, or from all; its wall clock jumps; members of e
 off. Meanwhile clients register jobs and read the registrations, jobs read through the daemons, other nodes only report
 and take leases, and an agent runs submitted jobs.
 
-Whenever a majority of etcd and an allocator are well, one leads within 10 s, or within proportionally more on a machine
-with more runnable tasks than cores. The answers to the clients are those of
+Whenever a majority of etcd and an allocator are well, one leads within 10 s. The answers to the clients are those of
 registers that behave one operation at a time (checked by porcupine, a checker of linearisability). The rates in force on
 all nodes never add up to more than the remote's bandwidth, and neither do the bytes that the daemons take from it. A new
 leader carries leases over: it never waits for those of its predecessor, and no job falls to its floor in its first
@@ -41,7 +40,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 REMOTE = 40_000_000  # bytes/s
 FLOOR = 100_000
 LEASE_S = 8  # longer than it takes until another allocator leads
-TAKE_OVER_S = 10.0  # on a machine that is not overloaded
+TAKE_OVER_S = 10.0
 STOPPED_S = 30.0
 # Until a leader that was cut off has stepped down, and for the requests that it held up.
 SETTLE_S = 60.0
@@ -164,10 +163,6 @@ class Cluster:
             raise Failure(f"{leaders} lead at a time")
         return leaders[-1] if leaders else None
 
-    def wait_for_take_over(self, leader: str) -> None:
-        load = os.getloadavg()[0] / (os.cpu_count() or 1)
-        self.wait_for_leader(TAKE_OVER_S * max(1.0, load), leader)
-
     def wait_for_leader(self, seconds: float, other_than: str = "") -> str:
         def leader() -> str | None:
             found = self.leader()
@@ -283,7 +278,7 @@ class Node(Worker):
         super().__init__(cluster)
         self.node = name
         self.leases = HeldLeases()
-        self.granted = ("", 0.0, 0.0)  # by which allocator, the bytes/s, and when it was asked
+        self.granted = ("", 0.0)  # by which allocator, and the bytes/s
         self.carried_over = 0
 
     def work(self) -> None:
@@ -305,14 +300,13 @@ class Node(Worker):
             lease = answer.json()["lease"]
             applied = lease["number"]
             self.leases.add(sent, lease)
-            self.note_carry_over(names[0], sum(rate["bytes_per_second"] for rate in lease["rates"]), sent)
+            self.note_carry_over(names[0], sum(rate["bytes_per_second"] for rate in lease["rates"]))
 
-    def note_carry_over(self, leader: str, rate: float, sent: float) -> None:
-        """The first lease of another leader carries the last one's rates over, unless that one's has expired. Its job
-        does not fall to its floor."""
-        last_leader, last_rate, last_sent = self.granted
-        self.granted = (leader, rate, sent)
-        if last_leader in ("", leader) or last_rate < 10 * FLOOR or sent > last_sent + LEASE_S:
+    def note_carry_over(self, leader: str, rate: float) -> None:
+        """The first lease of another leader carries the last one's rates over. Its job does not fall to its floor."""
+        last_leader, last_rate = self.granted
+        self.granted = (leader, rate)
+        if last_leader in ("", leader) or last_rate < 10 * FLOOR:
             return
         if rate < 5 * FLOOR:
             raise Failure(f"{leader} granted {self.node} {rate} bytes/s after {last_leader} granted {last_rate}")
@@ -402,18 +396,18 @@ class Round:
                 cluster.kill(leader)
             else:
                 cluster.children[leader].stop()
-            cluster.wait_for_take_over(leader)
+            cluster.wait_for_leader(TAKE_OVER_S, leader)
             took = time.monotonic() - began
             cluster.start(leader)
         elif kind == "stop":
             cluster.stop(leader)
-            cluster.wait_for_take_over(leader)
+            cluster.wait_for_leader(TAKE_OVER_S, leader)
             took = time.monotonic() - began
-            time.sleep(self.draw.choice((self.draw.uniform(0, 5), max(0.0, STOPPED_S - took))))
+            time.sleep(self.draw.choice((self.draw.uniform(0, 5), STOPPED_S - took)))
             cluster.resume(leader)
         elif kind in ("cut from etcd", "cut from all"):
             mend = cluster.machines.cut(leader, etcd if kind == "cut from etcd" else (*etcd, *others, *nodes))
-            cluster.wait_for_take_over(leader)
+            cluster.wait_for_leader(TAKE_OVER_S, leader)
             took = time.monotonic() - began
             time.sleep(self.draw.uniform(0, 5))
             mend()
