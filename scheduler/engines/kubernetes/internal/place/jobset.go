@@ -110,7 +110,6 @@ func jobOfSet(object *unstructured.Unstructured, gpuResources []string) (*Job, e
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &set); err != nil {
 		return nil, fmt.Errorf("read JobSet %s/%s: %w", object.GetNamespace(), object.GetName(), err)
 	}
-	annotations := object.GetAnnotations()
 	made := &Job{
 		Namespace: object.GetNamespace(), Name: object.GetName(), UID: object.GetUID(),
 		Created: object.GetCreationTimestamp(), Suspended: set.Spec.Suspend,
@@ -119,7 +118,7 @@ func jobOfSet(object *unstructured.Unstructured, gpuResources []string) (*Job, e
 		Failed:    meta.IsStatusConditionTrue(set.Status.Conditions, "Failed"),
 		IsOrdered: set.Spec.StartupPolicy.Order == "InOrder", Member: JobSetMember{Restarts: set.Status.Restarts},
 	}
-	made.takeNotes(annotations)
+	made.takeNotes(object.GetAnnotations())
 	for i := range set.Spec.ReplicatedJobs {
 		if one := &set.Spec.ReplicatedJobs[i]; isGated(&one.Template.Spec.Template.Spec) {
 			made.addPart(one, gpuResources)
@@ -278,7 +277,7 @@ func (a *Attempt) noteRestart(gang *Gang) {
 		}
 	}
 	clear(a.replaced)
-	clear(a.ended) // Those that have ended since are noted again.
+	clear(a.ended) // look notes the pods that have ended since.
 	a.Begun = a.Begun && slices.ContainsFunc(a.pods, func(uid types.UID) bool { return isIn(stay, uid) })
 	for _, uid := range a.pods {
 		if !isIn(stay, uid) {

@@ -235,11 +235,11 @@ type Job struct {
 	Gang      GangID
 	Created   metav1.Time
 	Work      Work
-	// Of a JobSet, whose pods differ. Nil: this is a Job.
+	// The pods of a JobSet differ, by part. Nil: this is a Job.
 	Parts []Part
 	// The JobSet makes some of its Jobs only when others run or have ended.
 	IsOrdered bool
-	// Which Job of a JobSet it is. Of a JobSet, only Restarts counts.
+	// It says which Job of a JobSet this is. If this is a JobSet, only Restarts counts.
 	Member JobSetMember
 	// The pods that run at a time.
 	Pods int
