@@ -92,7 +92,7 @@ OpenRows shared_rows_of(const AllocatorConfig& config, const std::optional<EtcdF
 
 // `why` may be empty.
 HttpResponse not_leading(const std::string& why) {
-    return http_error(421, name(ErrorCode::unavailable), "this allocator stands by" + (why.empty() ? "" : ": " + why));
+    return http_error(kHttpMisdirected, name(ErrorCode::unavailable), "this allocator stands by" + (why.empty() ? "" : ": " + why));
 }
 
 HttpResponse no_longer_leading() {

@@ -25,7 +25,6 @@ constexpr std::size_t kHeaderBytesMax = 64u << 10;
 constexpr long kConnectionLifetime_s = 60;
 // A machine that is off must not use up the time in which another server could answer.
 constexpr std::int64_t kConnectTimeoutAmongSeveral_ms = 2'000;
-constexpr unsigned kMisdirected = 421;
 
 std::string url_of(const HttpEndpoint& endpoint, bool tls) {
     if (!endpoint.path.empty()) return "http://localhost/";
@@ -353,7 +352,7 @@ Result<HttpResponse> HttpClient::request_of_any(const std::string& method, const
         Transfer transfer(easy_.get(), endpoints_[current_], options);
         if (endpoints_.size() > 1) transfer.limit_connecting(kConnectTimeoutAmongSeveral_ms);
         auto answer = transfer.run(method, target, body, take);
-        const bool in_charge = answer && answer->status != kMisdirected;
+        const bool in_charge = answer && answer->status != kHttpMisdirected;
         if (in_charge || endpoints_.size() == 1) return answer;
         current_ = (current_ + 1) % endpoints_.size();
         const bool may_have_effect = method != "GET" || take != nullptr;

@@ -50,6 +50,9 @@ struct HttpRequest {
     std::function<void(std::function<void()> gone)> on_gone;
 };
 
+// The status of an answer from a server that is not in charge, while another one may be.
+inline constexpr unsigned kHttpMisdirected = 421;
+
 struct HttpResponse {
     unsigned status = 200;
     std::string content_type = "application/json";

@@ -42,7 +42,8 @@ public:
 
     struct RunOptions {
         // Reads the config for `reload` on SIGHUP, on a thread of its own. That may hang with a disk or the name
-        // service and end when all else is gone, so this must own all that it uses. Empty: SIGHUP is ignored.
+        // service and end when all else is gone, so this must own all that it uses. The next SIGHUP does not wait for
+        // it, so calls may overlap. Empty: SIGHUP is ignored.
         std::function<Result<DaemonConfig>()> reload;
         // Called once the daemon handles signals. May be empty.
         std::function<void()> ready;

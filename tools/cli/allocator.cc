@@ -3,6 +3,9 @@
 #include <CLI/CLI.hpp>
 #include <boost/json/parse.hpp>
 
+#include <chrono>
+#include <thread>
+
 #include "base/server/http_client.h"
 #include "base/server/json_text.h"
 #include "tools/cli/admin_calls.h"
@@ -70,16 +73,24 @@ Error refusal_of(const HttpResponse& response, const std::string& endpoint) {
                                         ", so no allocator listens there: check --allocator or $LARDER_ALLOCATOR"};
 }
 
-// Finds the allocator that leads first. One that hangs would cost the request: a change must not be sent to another
-// allocator after a timeout.
+// Returns a client that has found the allocator that leads. A take-over leaves a cluster without one for some seconds:
+// the search goes on that long, and the request that follows reports what is wrong. The search has a short timeout. A
+// change that hangs cannot go to another allocator, which might make it twice.
 HttpClient client_of(const Allocator& allocator) {
     constexpr std::int64_t kTimeout_ms = 2'000;
+    constexpr std::chrono::seconds kTakeOver(10);
+    constexpr std::chrono::milliseconds kPause(100);
     HttpClient client(allocator.endpoint);
-    if (allocator.endpoint.contains(',')) {
-        HttpClientOptions options = allocator.options;
-        options.timeout_ms = kTimeout_ms;
-        // The request that follows reports what is wrong.
-        static_cast<void>(client.request("GET", "/v1", "", options));
+    if (!allocator.endpoint.contains(',')) return client;
+    HttpClientOptions options = allocator.options;
+    options.timeout_ms = kTimeout_ms;
+    const auto is_without_leader = [](const Result<HttpResponse>& answer) {
+        return answer ? answer->status == kHttpMisdirected
+                      : answer.error().code == ErrorCode::unavailable || answer.error().code == ErrorCode::timeout;
+    };
+    const auto give_up = std::chrono::steady_clock::now() + kTakeOver;
+    while (is_without_leader(client.request("GET", "/v1", "", options)) && std::chrono::steady_clock::now() < give_up) {
+        std::this_thread::sleep_for(kPause);
     }
     return client;
 }

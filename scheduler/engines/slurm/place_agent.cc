@@ -95,7 +95,7 @@ PlacedStart start_of(const json::object& action) {
 
 // True for an answer that says nothing about the request: no allocator leads, or it has too much to do.
 bool is_for_later(const HttpResponse& answer) {
-    return answer.status == 421 || answer.status == 429 || answer.status == 503;
+    return answer.status == kHttpMisdirected || answer.status == 429 || answer.status == 503;
 }
 
 std::string first_line(const std::string& text) {

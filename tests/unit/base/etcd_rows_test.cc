@@ -39,6 +39,7 @@ protected:
         EtcdOptions options;
         options.endpoints = split_http_endpoints(etcd_["endpoints"]);
         options.prefix = "/test/";
+        options.timeout_ms = 30'000;  // a slow machine must not lose an answer
         return options;
     }
 

@@ -4,11 +4,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
+#include <filesystem>
 #include <fstream>
+#include <optional>
 #include <sstream>
 #include <thread>
 
+#include "base/server/http.h"
+#include "tests/support/http_service.h"
 #include "tests/support/program.h"
+#include "tests/support/temp_directory.h"
 #include "tests/unit/tools/allocator_process.h"
 
 namespace larder {
@@ -55,6 +62,25 @@ TEST(ClusterCommandsWithoutAllocator, SayHowToNameAnAllocator) {
         EXPECT_EQ(absent.exit_code, 3) << absent.errors;
         EXPECT_THAT(absent.errors, HasSubstr("no allocator answers"));
     }
+}
+
+// The allocator that takes over first closes its socket, then answers 421 for a while, and then leads.
+TEST(ClusterCommandsOfSeveralAllocators, WaitForTheOneThatTakesOver) {
+    std::atomic<int> requests = 0;
+    const test::HttpService taking_over([&requests](const HttpRequest&, const HttpRespond& respond) {
+        if (++requests <= 3) return respond(http_error(kHttpMisdirected, "unavailable", "none leads at present"));
+        respond({.body = R"({"jobs": []})"});
+    });
+    const test::TempDirectory directory;
+    const std::string socket = directory / "allocator.sock";
+    std::optional<ProgramResult> listed;
+    std::jthread command([&] { listed = run_larder({"job", "ls"}, "/nowhere/allocator.sock," + socket); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));  // nobody listens at first
+    std::filesystem::create_symlink(taking_over.socket, socket);
+    command.join();
+    EXPECT_EQ(listed->exit_code, 0) << listed->errors;
+    EXPECT_EQ(listed->output, "no jobs run and none is registered\n");
+    EXPECT_EQ(requests, 5);
 }
 
 TEST_F(ClusterCommands, OptionOverridesEnvironment) {

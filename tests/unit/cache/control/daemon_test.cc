@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <thread>
 #include <utility>
@@ -269,7 +270,7 @@ TEST(DaemonTest, SigtermStopsAndSighupReloads) {
     // The signals must not end the test before `run` handles them.
     ::signal(SIGHUP, SIG_IGN);
     ::signal(SIGTERM, SIG_IGN);
-    bool reloaded = false;
+    std::atomic<bool> reloaded = false;  // reads of the config may overlap
     std::thread sender([&] {
         TestDaemon::wait_until([&] {
             ::kill(::getpid(), SIGHUP);
