@@ -9,6 +9,7 @@ import pathlib
 import re
 import shutil
 import signal
+import shutil
 import subprocess
 import tarfile
 import time
@@ -201,3 +202,25 @@ def test_missing_program_is_named(images: Images, repository: pathlib.Path, tmp_
     )  # fmt: skip
     assert ran.returncode == 1
     assert ran.stderr == f"tools/image: {tmp_path}/bin/larder is missing: build it first\n"
+
+
+@pytest.mark.parametrize("has_mirror", [True, False])
+def test_mirror_is_the_one_that_apt_has(
+    images: Images, repository: pathlib.Path, tmp_path: pathlib.Path, has_mirror: bool
+) -> None:
+    """Whatever the name of its file in /etc/apt. A machine without one says so before it builds."""
+    sources = tmp_path / "sources"
+    sources.mkdir()
+    if has_mirror:
+        found = [path for path in pathlib.Path("/etc/apt").rglob("*") if path.suffix in (".list", ".sources")]
+        for number, path in enumerate(found):
+            shutil.copy(path, sources / f"{number}{path.suffix}")
+    config = tmp_path / "apt.conf"
+    config.write_text(f'Dir::Etc::sourcelist "/dev/null";\nDir::Etc::sourceparts "{sources}";\n')
+    ran = subprocess.run(
+        ["tools/image", "--build", tmp_path, "--output", tmp_path, "larder"],
+        cwd=repository, capture_output=True, text=True, timeout=60, env=os.environ | {"APT_CONFIG": str(config)},
+    )  # fmt: skip
+    assert ran.returncode == 1
+    missing = f"{tmp_path}/bin/larder is missing: build it first" if has_mirror else "apt has no mirror of Debian"
+    assert ran.stderr.startswith(f"tools/image: {missing}")
