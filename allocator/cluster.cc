@@ -13,6 +13,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -29,6 +30,7 @@ constexpr std::uint64_t kLeaseNumberMax = std::uint64_t{1} << 62;   // far above
 constexpr std::size_t kRatesAtOnceMax = 90;                         // records in a change, which etcd takes at once
 constexpr double kSameFloor = 1e-9;                                 // a rise by so small a part is rounding
 constexpr std::uint64_t kMicrosecondsEnd = std::uint64_t{1} << 50;  // 35 years: sums and nanoseconds stay exact
+constexpr std::int64_t kNoted_ns = 10'000'000'000;                  // counters on record are at most so old
 constexpr std::uint64_t kRanksMax = 1 << 16;                        // per node: sums over all nodes stay exact
 
 Result<void> wrong(const std::string& field, const std::string& why) {
@@ -157,6 +159,24 @@ Result<void> check(const NodeReport& report) {
     return {};
 }
 
+// True if the reports differ in nothing but what changes all the time while jobs read and caches fill.
+bool is_same_but_counters(const NodeReport& a, const NodeReport& b) {
+    const auto settings = [](const NodeReport& report) {
+        return std::tie(report.node, report.instance, report.state_directory, report.rates, report.scans, report.gpus,
+                        report.memory_bytes, report.disk_bytes, report.disk_read_bytes_per_second,
+                        report.nic_bytes_per_second, report.peer_group, report.peer_endpoint, report.warmed);
+    };
+    const auto dataset = [](const DatasetReport& report) {
+        return std::tie(report.name, report.size_bytes, report.quota_memory_bytes, report.quota_disk_bytes,
+                        report.quota_held);
+    };
+    const auto job = [](const JobReport& report) {
+        return std::tie(report.name, report.dataset, report.ranks, report.epoch, report.user);
+    };
+    return settings(a) == settings(b) && std::ranges::equal(a.datasets, b.datasets, {}, dataset, dataset) &&
+           std::ranges::equal(a.jobs, b.jobs, {}, job, job);
+}
+
 // Has the processor load the first KiB of some memory into its cache, for use some hundred instructions later. The
 // processor's own prefetching loads what follows.
 void load_memory_ahead(const void* begin, std::size_t bytes) {
@@ -208,7 +228,8 @@ bool same_rates(const ClusterState& old_state, const Plan& old_plan, const Clust
 Cluster::Cluster(const ClusterOptions& options)
     : configured_(options),
       options_(options),
-      ledger_(options.remote_bytes_per_second, options.floor_bytes_per_second, options.lease_ns) {}
+      ledger_(options.remote_bytes_per_second, options.floor_bytes_per_second, options.lease_ns),
+      last_peers_etag_(options.peers_etags_above) {}
 
 bool Cluster::is_alive(const KnownNode& node, std::int64_t now_ns) const {
     const std::int64_t excused_ns = excused_ns_ - node.excused_ns;
@@ -259,18 +280,24 @@ Result<void> Cluster::report(const NodeReport& as_sent, std::int64_t now_ns) {
     std::vector<KnownJob*> jobs =
         measure(report, found == nodes_.end() ? nullptr : &found->second.last, same_instance, clock, now_ns);
     for (JobReport& job : report.jobs) job.waits.reset();  // they are counted
+    report.peers_etag.reset();                             // it is for the answer
     // If the ledger's state was lost, the lease that the node has applied shows which numbers were already used.
     if (report.lease_applied <= kLeaseNumberMax) ledger_.skip_numbers_up_to(report.lease_applied);
     // A restarted daemon holds no lease, but its predecessor's requests may be in flight until it applies one.
     if (report.lease_applied != 0) ledger_.applied(report.node, report.lease_applied);
     for (const JobReport& job : report.jobs) unsaved_jobs_.insert(job.name);
-    unsaved_nodes_.insert(report.node);
     carried_.unheard.erase(report.node);
     KnownNode& node = nodes_[report.node];
+    if (!same_instance || now_ns - node.noted_ns >= kNoted_ns || !is_same_but_counters(node.last, report)) {
+        unsaved_nodes_.insert(report.node);
+        node.noted_ns = now_ns;
+    }
     // The record names the state directory.
     if (node.last.state_directory != report.state_directory) ledger_.distrust_record(report.node);
     if (!same_instance) node.previous_instance = node.last.instance;
     unindex(report.node, node);
+    if (node.peer_number == 0 || node.last.peer_endpoint != report.peer_endpoint)
+        node.peer_number = ++last_peer_number_;
     node.last = std::move(report);
     node.jobs = std::move(jobs);
     index(node.last.node, node);
@@ -283,7 +310,7 @@ Result<void> Cluster::report(const NodeReport& as_sent, std::int64_t now_ns) {
 
 void Cluster::index(const std::string& name, KnownNode& node) {
     const NodeReport& report = node.last;
-    if (!report.peer_group.empty()) groups_[report.peer_group].insert(name);
+    if (!report.peer_group.empty()) groups_[report.peer_group].nodes[name] = &node;
     if (report.scans > 0) scanning_.insert(name);
     node.datasets.clear();
     for (const DatasetReport& dataset : report.datasets) node.datasets.push_back(dataset_numbers_.take(dataset.name));
@@ -300,8 +327,8 @@ void Cluster::unindex(const std::string& name, const KnownNode& node) {
     scanning_.erase(name);
     const auto group = groups_.find(node.last.peer_group);
     if (group == groups_.end()) return;
-    group->second.erase(name);
-    if (group->second.empty()) groups_.erase(group);
+    group->second.nodes.erase(name);
+    if (group->second.nodes.empty()) groups_.erase(group);
 }
 
 std::string Cluster::known_name(const JobReport& reported) const {
@@ -820,7 +847,33 @@ void Cluster::end_carry_over(std::int64_t now_ns) {
     stale_records_ = ledger_.records_without_lease(now_ns);
 }
 
-Result<NodePlan> Cluster::plan_for(const std::string& node, std::int64_t now_ns) {
+// Numbers rather than hashes: no node can choose a name or an endpoint that makes two lists look the same.
+std::uint64_t Cluster::peers_etag(PeerGroup& group, std::int64_t now_ns) {
+    const auto is_listed = [&](const auto& entry) { return is_alive(*entry.second, now_ns); };
+    const auto number = [](const auto& entry) { return entry.second->peer_number; };
+    auto alive = group.nodes | std::views::filter(is_listed) | std::views::transform(number);
+    if (!std::ranges::equal(alive, group.listed)) {
+        group.listed.assign(alive.begin(), alive.end());
+        group.etag = ++last_peers_etag_;
+    }
+    return group.etag;
+}
+
+void Cluster::put_peers(NodePlan& part, const KnownNode& node, std::optional<std::uint64_t> known_etag,
+                        std::int64_t now_ns) {
+    const auto group = groups_.find(node.last.peer_group);
+    if (group != groups_.end()) part.peers_etag = peers_etag(group->second, now_ns);
+    if (part.peers_etag == known_etag) return;
+    part.peers.emplace();
+    if (group == groups_.end()) return;
+    for (const auto& [name, peer] : group->second.nodes) {
+        if (peer == &node || !is_alive(*peer, now_ns)) continue;
+        part.peers->push_back({.node = name, .endpoint = peer->last.peer_endpoint});
+    }
+}
+
+Result<NodePlan> Cluster::plan_for(const std::string& node, std::int64_t now_ns,
+                                   std::optional<std::uint64_t> known_peers_etag) {
     const auto index = planned_index(node);
     if (!index || !nodes_.contains(node)) {
         return fail(ErrorCode::not_found, "node \"" + node + "\" is not in the plan: it has to report first");
@@ -832,14 +885,8 @@ Result<NodePlan> Cluster::plan_for(const std::string& node, std::int64_t now_ns)
                     "rates leased before the allocator's start may still be in force: no lease is granted "
                     "until they have expired");
     }
-    NodePlan part{.plan = plan_number_, .quotas = {}, .peers = {}, .lease = {}, .warm = {}};
-    if (const auto group = groups_.find(nodes_.at(node).last.peer_group); group != groups_.end()) {
-        for (const std::string& name : group->second) {
-            const KnownNode& peer = nodes_.at(name);
-            if (name == node || !is_alive(peer, now_ns)) continue;
-            part.peers.push_back({.node = name, .endpoint = peer.last.peer_endpoint});
-        }
-    }
+    NodePlan part{.plan = plan_number_, .quotas = {}, .peers = {}, .peers_etag = 0, .lease = {}, .warm = {}};
+    put_peers(part, nodes_.at(node), known_peers_etag, now_ns);
     // A node that has the dataset must be told of a quota of 0.
     for (const std::uint32_t i : planned_datasets_.of(planned_node)) {
         const auto quota = std::ranges::lower_bound(plan_.datasets[i].quotas, planned_node, {}, &NodeCache::node);
@@ -1314,6 +1361,7 @@ Result<void> Cluster::restore(const ClusterRecord& record, std::int64_t now_ns) 
                 .heard_ns = planned ? now_ns : now_ns - options_.lease_ns,
                 .excused_ns = excused_ns_,
                 .is_restored = true};
+        node.peer_number = ++last_peer_number_;
         for (const JobReport& job : report->jobs) node.jobs.push_back(&jobs_[job.name]);
         index(name, node);
     }

@@ -55,6 +55,9 @@ struct ClusterOptions {
     std::size_t nodes_max = 10'000;  // nodes remembered; one more node drops the one that has been silent the longest
     std::size_t jobs_max = 100'000;  // registered
     std::size_t jobs_per_owner_max = 1000;  // registered by one user or token who is no operator
+    // The etags of lists of peers count up from here. A node may name one of an earlier allocator, so each allocator
+    // should have a range of its own.
+    std::uint64_t peers_etags_above = 0;
 };
 
 // A job that takes turns with others, as its scheduler reports it.
@@ -143,9 +146,11 @@ public:
 
     // Makes a new plan from the present state. Returns the number of the plan in force, which rises when it changed.
     Result<std::uint64_t> replan(std::int64_t now_ns);
-    // Returns the node's part of the plan in force, with a new lease. Errors: not_found if the node has not reported;
-    // unavailable if nothing can be leased yet (see `restore`).
-    Result<NodePlan> plan_for(const std::string& node, std::int64_t now_ns);
+    // Returns the node's part of the plan in force, with a new lease; without the list of peers if its etag is
+    // `known_peers_etag`. Errors: not_found if the node has not reported; unavailable if nothing can be leased yet (see
+    // `restore`).
+    Result<NodePlan> plan_for(const std::string& node, std::int64_t now_ns,
+                              std::optional<std::uint64_t> known_peers_etag = std::nullopt);
     // Withdraws a lease whose node was not told of it, because its floor or its rates could not be saved. The node's
     // next leases stay within the rates that are known to be saved, until another attempt is due.
     void withdraw_lease(const std::string& node, std::uint64_t number, std::int64_t now_ns);
@@ -171,6 +176,8 @@ public:
         std::int64_t excused_ns = 0;          // the sum of all pauses up to then
         bool is_restored = false;             // not heard since the allocator's restart; heard_ns is the restart's time
         std::uint64_t previous_instance = 0;  // the daemon before the last restart; 0: no restart seen
+        std::int64_t noted_ns = 0;            // when `last` was last noted for the record
+        std::uint64_t peer_number = 0;        // a new one for each name and endpoint that its peers are told
         NodeClock clock;
         // The jobs of `last`, in the same order. Each is in jobs_ as long as its last_counters have this node, thus
         // until the node reports other jobs or is forgotten.
@@ -233,9 +240,21 @@ private:
         void load_ahead() const;  // see KnownNode
     };
 
-    // Adds the node to groups_ and scanning_ as its report says, and numbers its datasets, or undoes that.
+    // The nodes that read each other's caches.
+    struct PeerGroup {
+        std::map<std::string, const KnownNode*> nodes;
+        std::vector<std::uint64_t> listed;  // their peer_number, as of the list with this etag
+        std::uint64_t etag = 0;
+    };
+
+    // Adds the node to groups_ and scanning_ as its report says, and numbers its datasets, or undoes that. The node
+    // must stay where it is in memory meanwhile.
     void index(const std::string& name, KnownNode& node);
     void unindex(const std::string& name, const KnownNode& node);
+    // Returns the etag of the list of the group's nodes that are alive.
+    std::uint64_t peers_etag(PeerGroup& group, std::int64_t now_ns);
+    // Puts the node's peers into its part of a plan, or their etag alone if it is the known one.
+    void put_peers(NodePlan& part, const KnownNode& node, std::optional<std::uint64_t> known_etag, std::int64_t now_ns);
     // Returns the name under which the cluster knows a job that a node reports.
     std::string known_name(const JobReport& reported) const;
     // Renames the jobs of this name in nodes' last reports, after it was given to another user.
@@ -339,10 +358,12 @@ private:
     std::set<std::string> unsaved_jobs_;    // jobs whose measured rates are unsaved
     std::set<std::string> unsaved_epochs_;  // jobs whose epochs are unsaved
     std::map<std::string, KnownNode> nodes_;
-    std::map<std::string, std::set<std::string>> groups_;  // nodes by peer group
-    std::set<std::string> scanning_;                       // nodes whose last report has scans
-    NameNumbers dataset_numbers_;                          // of all datasets in nodes' last reports
-    std::int64_t excused_ns_ = 0;                          // see excuse_silence()
+    std::map<std::string, PeerGroup> groups_;  // by name
+    std::uint64_t last_peer_number_ = 0;
+    std::uint64_t last_peers_etag_;
+    std::set<std::string> scanning_;  // nodes whose last report has scans
+    NameNumbers dataset_numbers_;     // of all datasets in nodes' last reports
+    std::int64_t excused_ns_ = 0;     // see excuse_silence()
     // The rates that the allocator before this one granted. A plan of some of the nodes gives each job other rates than
     // a plan of all. So the rates on record hold until all nodes with rates have reported, or the leases in which they
     // had them have expired.

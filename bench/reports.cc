@@ -109,6 +109,7 @@ public:
         const auto plan = read_node_plan(*object, "", now_ns);
         if (!plan) return std::unexpected(plan.error());
         report_.lease_applied = plan->lease.number;
+        report_.peers_etag = plan->peers_etag;
         for (DatasetReport& dataset : report_.datasets) {
             const auto quota = std::ranges::find(plan->quotas, dataset.name, &DatasetQuota::name);
             if (quota == plan->quotas.end()) continue;

@@ -26,8 +26,8 @@ BOOST_DESCRIBE_STRUCT(JobReport, (),
                        unread_cached_bytes, epoch, user, waits))
 BOOST_DESCRIBE_STRUCT(NodeReport, (),
                       (node, instance, state_directory, lease_applied, rates, scans, gpus, memory_bytes, disk_bytes,
-                       disk_read_bytes_per_second, nic_bytes_per_second, peer_group, peer_endpoint, datasets, jobs,
-                       warmed, clock_us))
+                       disk_read_bytes_per_second, nic_bytes_per_second, peer_group, peer_endpoint, peers_etag,
+                       datasets, jobs, warmed, clock_us))
 BOOST_DESCRIBE_STRUCT(DatasetQuota, (), (name, memory_bytes, disk_bytes))
 BOOST_DESCRIBE_STRUCT(LeasedRate, (), (job, bytes_per_second))
 BOOST_DESCRIBE_STRUCT(PeerNode, (), (node, endpoint))
@@ -48,7 +48,8 @@ struct SentLease {
 struct SentPlan {
     std::uint64_t plan = 0;
     std::vector<DatasetQuota> quotas;
-    std::vector<PeerNode> peers;
+    std::optional<std::vector<PeerNode>> peers;
+    std::uint64_t peers_etag = 0;
     SentLease lease;
     std::vector<std::string> warm;  // left out if empty
 };
@@ -61,7 +62,7 @@ struct SentPlan2 {
 };
 constexpr unsigned kNamedPeers = 3;  // the first version in which peers have names
 BOOST_DESCRIBE_STRUCT(SentLease, (), (number, lease_ms, floor_bytes_per_second, rates, cut))
-BOOST_DESCRIBE_STRUCT(SentPlan, (), (plan, quotas, peers, lease, warm))
+BOOST_DESCRIBE_STRUCT(SentPlan, (), (plan, quotas, peers, peers_etag, lease, warm))
 BOOST_DESCRIBE_STRUCT(SentPlan2, (), (plan, quotas, peers, lease))
 
 constexpr std::array<std::string_view, 8> kOptionalInVersion1{"state_directory", "rates",         "scans", "quota_held",
@@ -69,10 +70,11 @@ constexpr std::array<std::string_view, 8> kOptionalInVersion1{"state_directory",
 
 constexpr std::array<std::string_view, 2> kLeftOutIfEmpty{"warm", "warmed"};
 
-constexpr std::array<std::pair<std::string_view, unsigned>, 4> kSince{{{"warm", kProtocolWithWarming},
+constexpr std::array<std::pair<std::string_view, unsigned>, 5> kSince{{{"warm", kProtocolWithWarming},
                                                                        {"warmed", kProtocolWithWarming},
                                                                        {"clock_us", kProtocolWithWaits},
-                                                                       {"waits", kProtocolWithWaits}}};
+                                                                       {"waits", kProtocolWithWaits},
+                                                                       {"peers_etag", kProtocolWithPeersEtag}}};
 
 bool is_known(std::string_view key, unsigned version) {
     return std::ranges::none_of(kSince,
@@ -192,7 +194,7 @@ Result<void> read_nested(const json::value& value, const std::string& at, Value&
         }
         return {};
     } else if constexpr (is_optional<Value>) {
-        return read_item(value, at, into.emplace(), version);
+        return read_nested(value, at, into.emplace(), version);
     } else {
         return read_item(value, at, into, version);
     }
@@ -220,7 +222,11 @@ Result<Message> read(const json::object& object, const std::string& where, unsig
         if constexpr (is_vector<Value>) {
             reader.array(member.name);
         } else if constexpr (is_optional<Value> && is_nested<Value>) {
-            reader.optional_object(member.name);
+            if constexpr (is_vector<typename Value::value_type>) {
+                if (reader.has(member.name)) reader.array(member.name);
+            } else {
+                reader.optional_object(member.name);
+            }
         } else if constexpr (is_nested<Value>) {
             reader.object(member.name);
         } else {
@@ -278,12 +284,16 @@ json::object to_json(const NodePlan& plan, std::int64_t now_ns, unsigned version
                           .rates = plan.lease.rates,
                           .cut = plan.lease.cut};
     if (version >= kNamedPeers) {
-        return write(
-            SentPlan{.plan = plan.plan, .quotas = plan.quotas, .peers = plan.peers, .lease = lease, .warm = plan.warm},
-            version);
+        return write(SentPlan{.plan = plan.plan,
+                              .quotas = plan.quotas,
+                              .peers = plan.peers,
+                              .peers_etag = plan.peers_etag,
+                              .lease = lease,
+                              .warm = plan.warm},
+                     version);
     }
     SentPlan2 sent{.plan = plan.plan, .quotas = plan.quotas, .peers = {}, .lease = lease};
-    for (const PeerNode& peer : plan.peers) sent.peers.push_back(peer.endpoint);
+    if (plan.peers) std::ranges::transform(*plan.peers, std::back_inserter(sent.peers), &PeerNode::endpoint);
     return write(sent, version);
 }
 
@@ -291,11 +301,12 @@ Result<NodePlan> read_node_plan(const json::object& object, std::string_view whe
                                 unsigned version) {
     // No allocator leases for longer (allocator_config.cc): a longer time is an error of its sender.
     constexpr std::uint64_t kLeaseMax_ms = 3'600'000;
-    const auto plan_of = [&](auto& sent, std::vector<PeerNode>&& peers) {
+    const auto plan_of = [&](auto& sent, std::optional<std::vector<PeerNode>>&& peers) {
         const auto lease_ms = static_cast<std::int64_t>(std::min(kLeaseMax_ms, sent.lease.lease_ms));
         return NodePlan{.plan = sent.plan,
                         .quotas = std::move(sent.quotas),
                         .peers = std::move(peers),
+                        .peers_etag = 0,
                         .lease = {.number = sent.lease.number,
                                   .expires_ns = now_ns + lease_ms * 1'000'000,
                                   .floor_bytes_per_second = sent.lease.floor_bytes_per_second,
@@ -306,7 +317,12 @@ Result<NodePlan> read_node_plan(const json::object& object, std::string_view whe
     if (version >= kNamedPeers) {
         auto sent = read<SentPlan>(object, std::string(where), version);
         if (!sent) return std::unexpected(sent.error());
+        if (version < kProtocolWithPeersEtag && !sent->peers) {
+            return fail(ErrorCode::invalid_argument,
+                        (where.empty() ? "" : std::string(where) + ".") + "peers is missing");
+        }
         NodePlan plan = plan_of(*sent, std::move(sent->peers));
+        plan.peers_etag = sent->peers_etag;
         plan.warm = std::move(sent->warm);
         return plan;
     }

@@ -13,6 +13,7 @@
 //      endpoints.
 //   4: a plan may have the key "warm", a report the key "warmed".
 //   5: a report may have the key "clock_us", a job of it "waits".
+//   6: a plan has the key "peers_etag", a report may have it. A plan may lack "peers".
 // A new key needs a new version: readers of older versions refuse it.
 
 #include <boost/json/object.hpp>
@@ -30,10 +31,11 @@
 namespace larder::allocator {
 
 inline constexpr unsigned kProtocolOldest = 1;
-inline constexpr unsigned kProtocolNewest = 5;
+inline constexpr unsigned kProtocolNewest = 6;
 inline constexpr unsigned kProtocolWithUsers = 3;
 inline constexpr unsigned kProtocolWithWarming = 4;
 inline constexpr unsigned kProtocolWithWaits = 5;
+inline constexpr unsigned kProtocolWithPeersEtag = 6;
 inline constexpr const char* kProtocolHeader = "Larder-Protocol";
 inline constexpr const char* kProtocolQuery = "protocol";
 
@@ -44,14 +46,15 @@ Result<unsigned> parse_protocol(std::string_view text, unsigned newest = kProtoc
 // no version knows only the oldest.
 unsigned common_protocol(const HttpResponse& response);
 
-// `where` is put before paths in errors. A report of a version before 4 or 5 is written without the keys that these
+// `where` is put before paths in errors. A report of an earlier version is written without the keys that later ones
 // brought. Who sets "user" must know that the reader has version 3.
 boost::json::object to_json(const NodeReport& report, unsigned version = kProtocolNewest);
 Result<NodeReport> read_node_report(const boost::json::object& object, std::string_view where,
                                     unsigned version = kProtocolNewest);
 
 // A lease's end is sent as `lease_ms`, counted from `now_ns`, because the clocks of nodes are not compared. A reader
-// passes the time at which it sent its report, so that its lease ends no later than the allocator's account of it.
+// passes the time at which it sent its report, so that its lease ends no later than the allocator's account of it. Only
+// a report of version 6 or later can be answered without peers.
 boost::json::object to_json(const NodePlan& plan, std::int64_t now_ns, unsigned version = kProtocolNewest);
 Result<NodePlan> read_node_plan(const boost::json::object& object, std::string_view where, std::int64_t now_ns,
                                 unsigned version = kProtocolNewest);

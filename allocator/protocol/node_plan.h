@@ -4,6 +4,7 @@
 // structs, member by member, except that a lease's end is sent as the time left (codec.h).
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -51,7 +52,9 @@ struct PeerNode {
 struct NodePlan {
     std::uint64_t plan = 0;  // rises with every plan that differs from its predecessor
     std::vector<DatasetQuota> quotas;
-    std::vector<PeerNode> peers;  // the other nodes of its group
+    // The other nodes of its group. nullopt: the list that the report named by its etag.
+    std::optional<std::vector<PeerNode>> peers;
+    std::uint64_t peers_etag = 0;  // names the list: another list has another etag
     Lease lease;
     // Datasets to warm now, for jobs that start soon. The node stops warming a dataset once it is no longer listed.
     std::vector<std::string> warm;

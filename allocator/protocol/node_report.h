@@ -76,6 +76,8 @@ struct NodeReport {
     // Nodes of one group read each other's cache at these endpoints. Both are empty if this node does not.
     std::string peer_group;
     std::string peer_endpoint;
+    // The etag of the list of peers that the node has (NodePlan::peers_etag). Empty: none. Sent from version 6 on.
+    std::optional<std::uint64_t> peers_etag;
     std::vector<DatasetReport> datasets;
     std::vector<JobReport> jobs;
     // Datasets of NodePlan::warm that have been warmed to their present quota. Sent from version 4 on.

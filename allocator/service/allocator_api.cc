@@ -25,7 +25,7 @@ namespace {
 
 // Planning takes at most 1 / kPlanningPart of the thread's time, however large the cluster is. If plans are slow, one
 // plan serves several reports.
-constexpr std::int64_t kPlanningPart = 5;
+constexpr std::int64_t kPlanningPart = 10;
 // Without a report, a new plan is made after this time, because nodes may have fallen silent.
 constexpr std::int64_t kStale_ns = 1'000'000'000;
 
@@ -361,22 +361,24 @@ Result<void> AllocatorApi::replan(bool at_once) {
     return {};
 }
 
-Result<void> AllocatorApi::take_report(const Asked& asked, std::string& node) {
+Result<void> AllocatorApi::take_report(const Asked& asked, Reporter& reporter) {
     const auto object = request_object(asked.http);
     if (!object) return std::unexpected(object.error());
     const auto report = read_node_report(*object, "", asked.protocol);
     if (!report) return std::unexpected(report.error());
-    node = asked.http.node ? asked.http.authenticated_as : report->node;
+    reporter.node = asked.http.node ? asked.http.authenticated_as : report->node;
+    reporter.peers_etag = report->peers_etag;
     if (auto bound = check_binding(asked.http, *report); !bound) return bound;
     const std::int64_t now_ns = clock_.now_ns();
     if (auto taken = cluster_.report(*report, now_ns); !taken) return taken;
-    observed_.report(cluster_.nodes().at(node).last, now_ns);
+    observed_.report(cluster_.nodes().at(reporter.node).last, now_ns);
     return {};
 }
 
 std::optional<HttpResponse> AllocatorApi::post_report(const Asked& asked) {
-    std::string node;
-    if (const auto taken = take_report(asked, node); !taken) {
+    Reporter reporter;
+    const std::string& node = reporter.node;
+    if (const auto taken = take_report(asked, reporter); !taken) {
         ++counts_.reports_refused;
         events_.add_seldom(EventKind::report_refused, node, taken.error().message, clock_.now_ns());
         return http_error(taken.error());
@@ -386,10 +388,10 @@ std::optional<HttpResponse> AllocatorApi::post_report(const Asked& asked) {
     if (!cluster_.planned_index(node)) {
         // The first reports of many nodes, as after a change of leader, share the next plan.
         plan_is_due_ = true;
-        unplanned_ = std::move(node);
+        unplanned_ = std::move(reporter.node);
         return std::nullopt;
     }
-    return node_plan(node, asked.protocol);
+    return node_plan(node, asked.protocol, reporter.peers_etag);
 }
 
 std::optional<HttpResponse> AllocatorApi::get_node_plan(const Asked& asked) {
@@ -397,9 +399,10 @@ std::optional<HttpResponse> AllocatorApi::get_node_plan(const Asked& asked) {
     return node_plan(asked.name, asked.protocol);
 }
 
-HttpResponse AllocatorApi::node_plan(const std::string& node, unsigned protocol) {
+HttpResponse AllocatorApi::node_plan(const std::string& node, unsigned protocol,
+                                     std::optional<std::uint64_t> known_peers_etag) {
     const std::int64_t now_ns = clock_.now_ns();
-    const auto part = cluster_.plan_for(node, now_ns);
+    const auto part = cluster_.plan_for(node, now_ns, known_peers_etag);
     if (!part) return http_error(part.error());
     // After a power cut, the floor of a node that is cut off counts only if it is on record.
     if (part->lease.number != 0 && !is_promised(node)) {

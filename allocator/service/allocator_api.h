@@ -146,9 +146,15 @@ private:
     std::optional<HttpResponse> get_events(const Asked& asked);
     std::optional<HttpResponse> get_event_stream(const Asked& asked);
 
-    Result<void> take_report(const Asked& asked, std::string& node);
-    // Returns the node's part of the plan in force, with a new lease.
-    HttpResponse node_plan(const std::string& node, unsigned protocol);
+    struct Reporter {
+        std::string node;
+        std::optional<std::uint64_t> peers_etag;
+    };
+    // Sets `reporter` as far as the report can be read.
+    Result<void> take_report(const Asked& asked, Reporter& reporter);
+    // Returns the node's part of the plan in force, with a new lease, as Cluster::plan_for does.
+    HttpResponse node_plan(const std::string& node, unsigned protocol,
+                           std::optional<std::uint64_t> known_peers_etag = std::nullopt);
     // Makes a new plan, unless one was made just now and only reports have come since.
     Result<void> replan(bool at_once);
     // Answers an operator's request. On success an event is added and a new plan follows: at once if `at_once`, else

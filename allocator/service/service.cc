@@ -4,6 +4,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/signal_set.hpp>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -24,6 +25,7 @@
 #include "allocator/service/leadership.h"
 #include "allocator/service/state_store.h"
 #include "allocator/service/ticks.h"
+#include "base/assert.h"
 #include "base/server/accounts.h"
 #include "base/server/blocking_calls.h"
 #include "base/server/etcd_rows.h"
@@ -92,7 +94,8 @@ OpenRows shared_rows_of(const AllocatorConfig& config, const std::optional<EtcdF
 
 // `why` may be empty.
 HttpResponse not_leading(const std::string& why) {
-    return http_error(kHttpMisdirected, name(ErrorCode::unavailable), "this allocator stands by" + (why.empty() ? "" : ": " + why));
+    return http_error(kHttpMisdirected, name(ErrorCode::unavailable),
+                      "this allocator stands by" + (why.empty() ? "" : ": " + why));
 }
 
 HttpResponse no_longer_leading() {
@@ -144,6 +147,14 @@ Result<std::uint16_t> listen(HttpServer& http, const AllocatorConfig& config, co
     return port;
 }
 
+// A range of etags at random: no other allocator has the same.
+ClusterOptions with_own_etags(ClusterOptions options) {
+    std::uint32_t range = 0;
+    LARDER_ASSERT(::getrandom(&range, sizeof range, 0) == sizeof range);
+    options.peers_etags_above = std::uint64_t{range} << 31;
+    return options;
+}
+
 }  // namespace
 
 struct AllocatorService::Renewed {
@@ -159,7 +170,7 @@ struct AllocatorService::State {
         : context(given_context),
           config(given),
           term(std::move(given_term)),
-          cluster(given.cluster),
+          cluster(with_own_etags(given.cluster)),
           api(cluster, clock),
           ticks(context, api),
           http(context, handler(),

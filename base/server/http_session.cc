@@ -16,6 +16,7 @@ namespace http = boost::beast::http;
 using boost::system::error_code;
 
 constexpr std::size_t kDrainedBytesMax = 16u << 20;
+constexpr std::size_t kReadBytesMax = 16u << 10;  // at once
 constexpr std::int64_t kTlsShutdownMs = 2000;
 
 // The right to answer one request, once. If it is destroyed unused, it answers with an error.
@@ -147,6 +148,9 @@ void HttpSession::admit() {
 
 void HttpSession::read_body() {
     transport_.expires_after_ms(core_->options.request_timeout_ms);
+    // Beast reads as much as the buffer has room for, and makes little room by itself.
+    const auto left_bytes = static_cast<std::size_t>(parser_->content_length_remaining().value_or(0));
+    buffer_.reserve(std::min(buffer_.size() + std::min(left_bytes, kReadBytesMax), buffer_.max_size()));
     http::async_read(transport_, buffer_, *parser_, [self = shared_from_this()](error_code failure, std::size_t) {
         failure ? self->refuse(failure) : self->handle();
     });
@@ -246,7 +250,7 @@ void HttpSession::finish_write() {
 // answer.
 void HttpSession::drain() {
     buffer_.clear();
-    const auto into = buffer_.prepare(std::min<std::size_t>(16384, buffer_.max_size()));
+    const auto into = buffer_.prepare(std::min(kReadBytesMax, buffer_.max_size()));
     transport_.stream().async_read_some(into, [self = shared_from_this()](error_code failure, std::size_t got) {
         self->drained_bytes_ += got;
         failure || self->drained_bytes_ > kDrainedBytesMax ? self->close() : self->drain();

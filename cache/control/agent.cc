@@ -246,6 +246,7 @@ Result<AllocatorAnswer> read_allocator_answer(std::string_view text, unsigned ve
                            .lease = plan->lease.number,
                            .rates = {},
                            .peers = {},
+                           .peers_etag = plan->peers_etag,
                            .cut = plan->lease.cut,
                            .warm = std::move(plan->warm)};
     for (const allocator::DatasetQuota& quota : plan->quotas) {
@@ -254,8 +255,10 @@ Result<AllocatorAnswer> read_allocator_answer(std::string_view text, unsigned ve
     for (const allocator::LeasedRate& rate : plan->lease.rates) answer.rates.rates[rate.job] = rate.bytes_per_second;
     answer.rates.floor_bytes_per_second = plan->lease.floor_bytes_per_second;
     answer.rates.expires_ns = plan->lease.expires_ns;
-    for (allocator::PeerNode& peer : plan->peers) {
-        answer.peers.push_back({.node = std::move(peer.node), .endpoint = std::move(peer.endpoint)});
+    if (!plan->peers) return answer;
+    answer.peers.emplace().reserve(plan->peers->size());
+    for (allocator::PeerNode& peer : *plan->peers) {
+        answer.peers->push_back({.node = std::move(peer.node), .endpoint = std::move(peer.endpoint)});
     }
     return answer;
 }
@@ -348,6 +351,7 @@ void AllocatorAgent::report() {
             for (allocator::JobReport& job : report.jobs) job.user = node_.job_limits().user_of(job.name);
         }
         report.warmed = node_.warming().warmed();
+        report.peers_etag = peers_etag_;
         send(json_text(allocator::to_json(report, protocol_)), now_ns, slept_before_ns);
     });
 }
@@ -409,7 +413,10 @@ Result<void> AllocatorAgent::apply(const HttpResponse& response, std::int64_t se
     auto answer = read_allocator_answer(response.body, protocol, sent_ns + slept_before_ns);
     if (!answer) return std::unexpected(answer.error());
     status_.plan = answer->plan;
-    if (node_.peers() != nullptr) node_.peers()->set_others(std::move(answer->peers));
+    if (answer->peers) {
+        if (node_.peers() != nullptr) node_.peers()->set_others(std::move(*answer->peers));
+        peers_etag_ = protocol >= allocator::kProtocolWithPeersEtag ? std::optional(answer->peers_etag) : std::nullopt;
+    }
     if (!node_.config().allocator.rates) return apply_quotas(*answer, sent_ns);
     // Other nodes rely on these rates, so apply them even if the quotas do not fit.
     if (const auto floor = floor_.apply(answer->lease, answer->rates.expired_bytes_per_second())) {

@@ -113,9 +113,11 @@ struct AllocatorAnswer {
     std::map<std::string, Quota> quotas;  // by dataset
     std::uint64_t lease = 0;              // number of the lease
     RateLease rates;
-    std::vector<PeerAddress> peers;  // nodes whose cache may be read; their endpoints are not checked
-    bool cut = false;                // the lease is less than planned: other nodes still hold the rest
-    std::vector<std::string> warm;   // datasets to warm now
+    // Nodes whose cache may be read; their endpoints are not checked. nullopt: the list whose etag was reported.
+    std::optional<std::vector<PeerAddress>> peers;
+    std::uint64_t peers_etag = 0;
+    bool cut = false;               // the lease is less than planned: other nodes still hold the rest
+    std::vector<std::string> warm;  // datasets to warm now
 };
 
 // `version` is the protocol's (allocator/protocol/codec.h). The lease begins at `from_ns`. Errors name the JSON path of
@@ -164,7 +166,8 @@ private:
     boost::asio::steady_timer timer_;
     NodeReporter reporter_;
     AgentStatus status_;
-    unsigned protocol_;  // the version of the next report
+    unsigned protocol_;                        // the version of the next report
+    std::optional<std::uint64_t> peers_etag_;  // of the list of peers in force
     PromisedFloor floor_;
     std::int64_t reported_ns_ = 0;
     std::int64_t started_ns_ = 0;

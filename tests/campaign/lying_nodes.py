@@ -337,6 +337,7 @@ class Liar:
             "memory_bytes": number(),
             "disk_bytes": number(),
             "clock_us": number(),
+            "peers_etag": number(),
             "peer_group": draw.choice(["default"] * 5 + ["other", ""]),
             "peer_endpoint": draw.choice([self.endpoint] * 4 + [self.evil, "garbage", "http://", "unix:/tmp/x", "http://a:1/\n", ""]),
             "datasets": [
@@ -370,8 +371,10 @@ class Liar:
                 field = draw.choice([name for name in lies if name not in ("datasets", "jobs", "name", "dataset")])
                 part[field] = lies[field]
             report = base
-        version = draw.choice(["", "2", "3", "4", "5", "5"])
-        if version != "5":  # they have no such keys
+        version = draw.choice(["", "2", "3", "4", "5", "5", "6", "6"])
+        if version != "6":  # they have no such keys
+            report.pop("peers_etag", None)
+        if version not in ("5", "6"):
             report.pop("clock_us", None)
             for job_of_report in report["jobs"]:
                 job_of_report.pop("waits", None)

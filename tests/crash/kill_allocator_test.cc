@@ -77,7 +77,7 @@ void report_until(const std::string& socket, int number, const std::atomic<bool>
             continue;
         }
         ASSERT_EQ(answer->status, 200u) << answer->body;
-        auto part = read_node_plan(json::parse(answer->body).as_object(), "", sent_ns);
+        auto part = read_node_plan(json::parse(answer->body).as_object(), "", sent_ns, kProtocolOldest);
         ASSERT_TRUE(part) << part.error().message;
         ASSERT_GE(part->plan, plan) << "plan numbers only rise";
         ASSERT_GT(part->lease.number, report.lease_applied) << "lease numbers only rise";

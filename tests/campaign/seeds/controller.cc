@@ -94,6 +94,7 @@ void Controller::start() {
     ++instances_;
     around_.events.trace(40, [&] { return "the allocator starts, with policy " + options_.policy; });
     const allocator::ClusterRecord record = begin_run();
+    options_.cluster.peers_etags_above += 1u << 20;
     cluster_ = std::make_unique<allocator::Cluster>(options_.cluster);
     if (auto restored = cluster_->restore(record, now_ns()); !restored)
         around_.events.trace(41, [&] { return "the stored plan cannot be used: " + restored.error().message; });

@@ -112,6 +112,7 @@ void SimulatedNode::start() {
     reporter_ = std::make_unique<cache::NodeReporter>(static_cast<std::uint64_t>(options_.number) + 1);
     status_ = {};
     protocol_ = allocator::kProtocolOldest;
+    peers_etag_.reset();
     lease_applied_ = 0;
     reported_ns_ = 0;
     report_early_ = report_in_flight_ = was_frozen_ = false;
@@ -452,6 +453,7 @@ void SimulatedNode::report() {
     report.instance = mix64(instances_ << 8 ^ static_cast<std::uint64_t>(options_.number));
     HttpRequest request{.method = "POST", .path = {"v1", "reports"}};
     if (protocol_ > allocator::kProtocolOldest) request.query[allocator::kProtocolQuery] = std::to_string(protocol_);
+    report.peers_etag = peers_etag_;
     request.body = json_text(allocator::to_json(report, protocol_));
     const std::uint64_t number = ++report_number_;
     const auto take = [this, number, sent_ns](const HttpResponse* response) {
@@ -488,12 +490,13 @@ Result<void> SimulatedNode::apply(const HttpResponse& response, std::int64_t sen
     auto answer = cache::read_allocator_answer(response.body, protocol, sent_ns);
     if (!answer) return std::unexpected(answer.error());
     status_.plan = answer->plan;
-    if (options_.lends) {
+    if (answer->peers) peers_etag_ = answer->peers_etag;
+    if (answer->peers && options_.lends) {
         peers_.clear();
         for (const auto& node : around_.nodes) {
             if (node->number() == options_.number) continue;
             const std::string endpoint = endpoint_of(node->number());
-            if (std::ranges::find(answer->peers, endpoint, &cache::PeerAddress::endpoint) != answer->peers.end())
+            if (std::ranges::find(*answer->peers, endpoint, &cache::PeerAddress::endpoint) != answer->peers->end())
                 peers_.push_back(node->number());
         }
     }

@@ -194,6 +194,7 @@ private:
     std::map<std::uint64_t, std::string> session_jobs_;
     cache::AgentStatus status_;
     unsigned protocol_ = 1;
+    std::optional<std::uint64_t> peers_etag_;
     std::uint64_t lease_applied_ = 0;
     std::optional<cache::PromisedFloor> floor_;
     std::deque<double> floors_to_save_;

@@ -126,7 +126,7 @@ TEST_F(ClusterTest, NodesOfOneGroupKnowTheirPeersAndArePlannedAsOne) {
               (std::vector<PeerNode>{{.node = "b", .endpoint = "http://b:7474"}}));
     EXPECT_EQ(cluster.plan_for("b", now_ns)->peers,
               (std::vector<PeerNode>{{.node = "a", .endpoint = "http://a:7474"}}));
-    EXPECT_TRUE(cluster.plan_for("c", now_ns)->peers.empty());
+    EXPECT_TRUE(cluster.plan_for("c", now_ns)->peers->empty());
     for (const char* endpoint : {"http://", "b:7474", "unix:/b", "http://b:7474/x", "http://b:7474\n", "garbage"}) {
         NodeReport garbage = node_report("d");
         garbage.peer_group = "rack";
@@ -145,10 +145,80 @@ TEST_F(ClusterTest, NodesOfOneGroupKnowTheirPeersAndArePlannedAsOne) {
     again.peer_endpoint = "http://a:7474";
     report(again);
     replan();
-    EXPECT_TRUE(cluster.plan_for("a", now_ns)->peers.empty()) << "the other node is silent";
+    EXPECT_TRUE(cluster.plan_for("a", now_ns)->peers->empty()) << "the other node is silent";
 
     again.peer_group.clear();
     EXPECT_NE(message(cluster.report(again, now_ns)).find("peer_endpoint"), std::string::npos);
+}
+
+TEST_F(ClusterTest, ListOfPeersIsLeftOutIfTheNodeKnowsIt) {
+    const auto peer = [](const std::string& name, const std::string& port) {
+        NodeReport node = node_report(name);
+        node.peer_group = "rack";
+        node.peer_endpoint = "http://" + name + ":" + port;
+        return node;
+    };
+    const auto endpoints = [&](std::optional<std::uint64_t> known) {
+        std::string listed;
+        const auto part = cluster.plan_for("a", now_ns, known);
+        if (!part->peers) return std::string("as known");
+        for (const PeerNode& node : *part->peers) listed += node.endpoint + " ";
+        return listed;
+    };
+    for (const char* name : {"a", "b", "c"}) report(peer(name, "7474"));
+    replan();
+    const std::uint64_t etag = cluster.plan_for("a", now_ns)->peers_etag;
+    EXPECT_EQ(endpoints(std::nullopt), "http://b:7474 http://c:7474 ");
+    EXPECT_EQ(endpoints(etag), "as known");
+    EXPECT_EQ(endpoints(etag + 1), "http://b:7474 http://c:7474 ");
+    report(peer("c", "7475"));
+    EXPECT_EQ(endpoints(etag), "http://b:7474 http://c:7475 ");
+    report(peer("c", "7474"));
+    EXPECT_EQ(endpoints(etag), "http://b:7474 http://c:7474 ");
+    now_ns += 9 * kSecond_ns;
+    report(peer("a", "7474"));
+    report(peer("b", "7474"));
+    now_ns += 2 * kSecond_ns;
+    EXPECT_EQ(endpoints(etag), "http://b:7474 ") << "c is silent";
+    report(peer("d", "7474"));
+    EXPECT_EQ(endpoints(etag), "http://b:7474 http://d:7474 ");
+}
+
+// A node's report is on record for an allocator that is started anew: its counters are read again from the next report.
+TEST_F(ClusterTest, ReportIsSavedIfMoreThanCountersChangesOrAfterAWhile) {
+    std::vector<std::string> saved;
+    cluster.set_save([&](const ClusterRecord& change) -> Result<void> {
+        for (const auto& [node, as_reported] : change.nodes) saved.push_back(node);
+        return {};
+    });
+    NodeReport a = node_report("a");
+    a.jobs = {job_report("vision", "images")};
+    const auto is_saved = [&] {
+        report(a);
+        saved.clear();
+        EXPECT_TRUE(cluster.plan_for("a", now_ns));
+        return saved == std::vector<std::string>{"a"};
+    };
+    report(a);
+    replan();
+    now_ns += kSecond_ns;
+    a.jobs[0].bytes += 100;
+    a.jobs[0].busy_s += 0.5;
+    a.datasets[0].cached_disk_bytes += 100;
+    EXPECT_FALSE(is_saved()) << "only counters have changed";
+    a.datasets[0].quota_disk_bytes += 100;
+    EXPECT_TRUE(is_saved());
+    EXPECT_FALSE(is_saved());
+    a.jobs[0].epoch = 1;
+    EXPECT_TRUE(is_saved());
+    a.jobs.push_back(job_report("language", "text"));
+    EXPECT_TRUE(is_saved());
+    a.nic_bytes_per_second = 1e9;
+    EXPECT_TRUE(is_saved());
+    now_ns += 9 * kSecond_ns;
+    EXPECT_FALSE(is_saved());
+    now_ns += kSecond_ns;
+    EXPECT_TRUE(is_saved()) << "its counters on record are ten seconds old";
 }
 
 TEST_F(ClusterTest, SecondDaemonWithTakenNameIsRefused) {

@@ -44,7 +44,8 @@ NodeReport full_report() {
 NodePlan full_plan() {
     return {.plan = 5,
             .quotas = {{.name = "images", .memory_bytes = 1, .disk_bytes = 2}},
-            .peers = {{.node = "b", .endpoint = "http://b:1"}},
+            .peers = std::vector<PeerNode>{{.node = "b", .endpoint = "http://b:1"}},
+            .peers_etag = 7,
             .lease = {.number = 6,
                       .expires_ns = 4 * kSecond_ns,
                       .floor_bytes_per_second = 1e6,
@@ -153,6 +154,33 @@ TEST(Codec, WarmingIsSentFromVersion4OnAndLeftOutIfThereIsNone) {
     EXPECT_TRUE(read_node_report(to_json(report, 3), "", 3));
 }
 
+TEST(Codec, ListOfPeersMayBeNamedByItsEtagFromVersion6On) {
+    NodePlan plan = full_plan();
+    plan.peers.reset();
+    const json::object sent = to_json(plan, 0);
+    EXPECT_FALSE(sent.contains("peers"));
+    const auto read = read_node_plan(sent, "", 0);
+    ASSERT_TRUE(read) << read.error().message;
+    EXPECT_EQ(read->peers, std::nullopt);
+    EXPECT_EQ(read->peers_etag, 7u);
+    EXPECT_EQ(read_node_plan(to_json(full_plan(), 0), "", 0)->peers, full_plan().peers);
+    const json::object before = to_json(full_plan(), 0, 5);
+    EXPECT_FALSE(before.contains("peers_etag"));
+    EXPECT_TRUE(read_node_plan(before, "", 0, 5));
+    EXPECT_FALSE(read_node_plan(before, "", 0)) << "the etag is missing";
+    json::object without = before;
+    without.erase("peers");
+    const auto refused = read_node_plan(without, "at", 0, 5);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().message, "at.peers is missing");
+    NodeReport report = full_report();
+    EXPECT_FALSE(to_json(report).contains("peers_etag"));
+    report.peers_etag = 0;
+    EXPECT_EQ(read_node_report(to_json(report), "")->peers_etag, 0u);
+    EXPECT_FALSE(to_json(report, 5).contains("peers_etag"));
+    EXPECT_FALSE(read_node_report(to_json(report), "", 5)) << "version 5 has no such key";
+}
+
 TEST(Codec, WaitsAreSentFromVersion5On) {
     const NodeReport plain = full_report();
     EXPECT_FALSE(to_json(plain).contains("clock_us"));
@@ -208,8 +236,9 @@ TEST(Codec, OnlyKnownProtocolVersionsAreParsed) {
     EXPECT_EQ(*parse_protocol("3"), 3u);
     EXPECT_EQ(*parse_protocol("4"), 4u);
     EXPECT_EQ(*parse_protocol("5"), 5u);
-    for (const char* wrong : {"0", "6", "", "1x", "-1", "99999999999"}) EXPECT_FALSE(parse_protocol(wrong)) << wrong;
-    EXPECT_EQ(*parse_protocol("7", 1000), 7u) << "every version up to the newest one given";
+    EXPECT_EQ(*parse_protocol("6"), 6u);
+    for (const char* wrong : {"0", "7", "", "1x", "-1", "99999999999"}) EXPECT_FALSE(parse_protocol(wrong)) << wrong;
+    EXPECT_EQ(*parse_protocol("8", 1000), 8u) << "every version up to the newest one given";
 }
 
 TEST(Codec, NodeSpeaksNewestVersionThatBothKnow) {

@@ -48,11 +48,11 @@ TEST(AllocatorAnswer, PeerWithoutEndpointLeavesThePlanInForce) {
     const auto plan = read_allocator_answer(answer_with("[]", "[\"no endpoint\",\"http://b:1\"]"), 2, 0);
     ASSERT_TRUE(plan.has_value()) << plan.error().message;
     EXPECT_EQ(plan->quotas.size(), 1u);
-    EXPECT_EQ(plan->peers.size(), 2u);
+    EXPECT_EQ(plan->peers->size(), 2u);
     const auto named = read_allocator_answer(answer_with("[]", "[{\"node\":\"b\",\"endpoint\":\"http://b:1\"}]"), 3, 0);
     ASSERT_TRUE(named.has_value()) << named.error().message;
-    EXPECT_EQ(named->peers[0].node, "b");
-    EXPECT_EQ(named->peers[0].endpoint, "http://b:1");
+    EXPECT_EQ(named->peers->at(0).node, "b");
+    EXPECT_EQ(named->peers->at(0).endpoint, "http://b:1");
 }
 
 TEST(AllocatorAnswer, LeaseIsCappedAtOneHour) {
