@@ -296,6 +296,7 @@ Result<void> Cluster::report(const NodeReport& as_sent, std::int64_t now_ns) {
     if (node.last.state_directory != report.state_directory) ledger_.distrust_record(report.node);
     if (!same_instance) node.previous_instance = node.last.instance;
     unindex(report.node, node);
+    move_to_group(report.node, node, report.peer_group);
     if (node.peer_number == 0 || node.last.peer_endpoint != report.peer_endpoint)
         node.peer_number = ++last_peer_number_;
     node.last = std::move(report);
@@ -310,7 +311,6 @@ Result<void> Cluster::report(const NodeReport& as_sent, std::int64_t now_ns) {
 
 void Cluster::index(const std::string& name, KnownNode& node) {
     const NodeReport& report = node.last;
-    if (!report.peer_group.empty()) groups_[report.peer_group].nodes[name] = &node;
     if (report.scans > 0) scanning_.insert(name);
     node.datasets.clear();
     for (const DatasetReport& dataset : report.datasets) node.datasets.push_back(dataset_numbers_.take(dataset.name));
@@ -325,10 +325,14 @@ void Cluster::index(const std::string& name, KnownNode& node) {
 void Cluster::unindex(const std::string& name, const KnownNode& node) {
     for (const std::uint32_t dataset : node.datasets) dataset_numbers_.release(dataset);
     scanning_.erase(name);
-    const auto group = groups_.find(node.last.peer_group);
-    if (group == groups_.end()) return;
-    group->second.nodes.erase(name);
-    if (group->second.nodes.empty()) groups_.erase(group);
+}
+
+void Cluster::move_to_group(const std::string& name, const KnownNode& node, const std::string& to) {
+    if (const auto left = groups_.find(node.last.peer_group); left != groups_.end() && node.last.peer_group != to) {
+        left->second.nodes.erase(name);
+        if (left->second.nodes.empty()) groups_.erase(left);
+    }
+    if (!to.empty()) groups_[to].nodes[name] = &node;
 }
 
 std::string Cluster::known_name(const JobReport& reported) const {
@@ -1291,6 +1295,7 @@ void Cluster::forget_node(std::map<std::string, KnownNode>::const_iterator node)
     unsaved_nodes_.insert(node->first);
     for (const JobReport& job : node->second.last.jobs) job_left_node(job.name, node->first);
     unindex(node->first, node->second);
+    move_to_group(node->first, node->second, "");
     nodes_.erase(node);
 }
 
@@ -1364,6 +1369,7 @@ Result<void> Cluster::restore(const ClusterRecord& record, std::int64_t now_ns) 
         node.peer_number = ++last_peer_number_;
         for (const JobReport& job : report->jobs) node.jobs.push_back(&jobs_[job.name]);
         index(name, node);
+        move_to_group(name, node, report->peer_group);
     }
     if (!record.plan_number) return {};
     plan_number_ = *record.plan_number;

@@ -247,10 +247,11 @@ private:
         std::uint64_t etag = 0;
     };
 
-    // Adds the node to groups_ and scanning_ as its report says, and numbers its datasets, or undoes that. The node
-    // must stay where it is in memory meanwhile.
+    // Adds the node to scanning_ as its report says, and numbers its datasets, or undoes that.
     void index(const std::string& name, KnownNode& node);
     void unindex(const std::string& name, const KnownNode& node);
+    // Takes the node out of the group of its last report, and into `to`; empty: none. The group points to the node.
+    void move_to_group(const std::string& name, const KnownNode& node, const std::string& to);
     // Returns the etag of the list of the group's nodes that are alive.
     std::uint64_t peers_etag(PeerGroup& group, std::int64_t now_ns);
     // Puts the node's peers into its part of a plan, or their etag alone if it is the known one.

@@ -54,7 +54,7 @@ struct NodePlan {
     std::vector<DatasetQuota> quotas;
     // The other nodes of its group. nullopt: the list that the report named by its etag.
     std::optional<std::vector<PeerNode>> peers;
-    std::uint64_t peers_etag = 0;  // names the list: another list has another etag
+    std::uint64_t peers_etag = 0;  // names the list for this node: if the list changes, so does the etag
     Lease lease;
     // Datasets to warm now, for jobs that start soon. The node stops warming a dataset once it is no longer listed.
     std::vector<std::string> warm;

@@ -23,9 +23,11 @@ namespace larder::allocator {
 namespace json = boost::json;
 namespace {
 
-// Planning takes at most 1 / kPlanningPart of the thread's time, however large the cluster is. If plans are slow, one
-// plan serves several reports.
-constexpr std::int64_t kPlanningPart = 10;
+// Planning takes a tenth of the thread's time, however large the cluster is. If plans are slow, one plan serves several
+// reports. New nodes wait for a plan, so if half a second is too short for that, planning takes up to a fifth.
+constexpr std::int64_t kPauseAfterPlan = 9;  // times the plan's time
+constexpr std::int64_t kPauseAfterSlowPlan = 4;
+constexpr std::int64_t kPauseMax_ns = 500'000'000;
 // Without a report, a new plan is made after this time, because nodes may have fallen silent.
 constexpr std::int64_t kStale_ns = 1'000'000'000;
 
@@ -351,7 +353,9 @@ Result<void> AllocatorApi::replan(bool at_once) {
     plan_is_due_ = false;
     const auto number = cluster_.replan(begun_ns);
     planned_ns_ = clock_.now_ns();
-    next_plan_ns_ = planned_ns_ + (kPlanningPart - 1) * (planned_ns_ - begun_ns);
+    const std::int64_t took_ns = planned_ns_ - begun_ns;
+    next_plan_ns_ =
+        planned_ns_ + std::min(kPauseAfterPlan * took_ns, std::max(kPauseAfterSlowPlan * took_ns, kPauseMax_ns));
     if (!number) {
         ++counts_.plans_failed;
         return std::unexpected(number.error());

@@ -73,12 +73,14 @@ Error refusal_of(const HttpResponse& response, const std::string& endpoint) {
                                         ", so no allocator listens there: check --allocator or $LARDER_ALLOCATOR"};
 }
 
-// Returns a client that has found the allocator that leads. A take-over leaves a cluster without one for some seconds:
-// the search goes on that long, and the request that follows reports what is wrong. The search has a short timeout. A
-// change that hangs cannot go to another allocator, which might make it twice.
-HttpClient client_of(const Allocator& allocator) {
+// How long a command waits for an allocator that leads: as long as a take-over lasts.
+constexpr std::chrono::seconds kTakeOver(10);
+
+// Returns a client that has asked which allocator leads, and goes on asking for `wait` while none does. The question
+// has a short timeout, so that an allocator that hangs costs little. The request that follows may not be repeated: the
+// allocator that hangs might carry it out, too. That request reports what is wrong.
+HttpClient client_of(const Allocator& allocator, std::chrono::seconds wait) {
     constexpr std::int64_t kTimeout_ms = 2'000;
-    constexpr std::chrono::seconds kTakeOver(10);
     constexpr std::chrono::milliseconds kPause(100);
     HttpClient client(allocator.endpoint);
     if (!allocator.endpoint.contains(',')) return client;
@@ -88,7 +90,7 @@ HttpClient client_of(const Allocator& allocator) {
         return answer ? answer->status == kHttpMisdirected
                       : answer.error().code == ErrorCode::unavailable || answer.error().code == ErrorCode::timeout;
     };
-    const auto give_up = std::chrono::steady_clock::now() + kTakeOver;
+    const auto give_up = std::chrono::steady_clock::now() + wait;
     while (is_without_leader(client.request("GET", "/v1", "", options)) && std::chrono::steady_clock::now() < give_up) {
         std::this_thread::sleep_for(kPause);
     }
@@ -121,7 +123,7 @@ Result<json::value> call_allocator(const Context& context, std::string_view meth
     const auto allocator = find_allocator(context);
     if (!allocator) return std::unexpected(allocator.error());
     const std::string text = body.is_null() ? "" : json_text(body);
-    HttpClient client = client_of(*allocator);
+    HttpClient client = client_of(*allocator, context.allocator.waits_for_leader ? kTakeOver : kTakeOver.zero());
     auto response = client.request(method, target, text, allocator->options);
     if (!response) return std::unexpected(with_hint(response.error(), other));
     if (response->status >= 400) return std::unexpected(refusal_of(*response, allocator->endpoint));
@@ -134,7 +136,7 @@ Result<json::value> call_allocator(const Context& context, std::string_view meth
 Result<std::string> get_from_allocator(const Context& context, const std::string& target) {
     const auto allocator = find_allocator(context);
     if (!allocator) return std::unexpected(allocator.error());
-    HttpClient client = client_of(*allocator);
+    HttpClient client = client_of(*allocator, kTakeOver.zero());
     auto response = client.request("GET", target, "", allocator->options);
     if (!response) return std::unexpected(with_hint(response.error()));
     if (response->status >= 400) return std::unexpected(refusal_of(*response, allocator->endpoint));
@@ -146,7 +148,7 @@ Result<void> stream_from_allocator(const Context& context, const std::string& ta
     auto allocator = find_allocator(context);
     if (!allocator) return std::unexpected(allocator.error());
     allocator->options.timeout_ms = silence_ms;
-    HttpClient client = client_of(*allocator);
+    HttpClient client = client_of(*allocator, kTakeOver.zero());
     const auto ended = client.get_stream(target, on_part, allocator->options);
     if (!ended) return std::unexpected(with_hint(ended.error()));
     return {};

@@ -20,7 +20,8 @@ namespace larder::cli {
 inline constexpr const char* kNameAnother = "name another with --allocator";
 
 // Calls the API. Errors: invalid_argument if the daemon has no allocator and none is named; unavailable if the
-// allocator, or the daemon that would name it, does not answer. The message of the latter says how to choose another
+// allocator, or the daemon that would name it, does not answer. Waits for some seconds if none of several allocators
+// leads (AllocatorAccess::waits_for_leader). The message of the latter says how to choose another
 // allocator (`other`).
 Result<boost::json::value> call_allocator(const Context& context, std::string_view method, const std::string& target,
                                           const boost::json::value& body = nullptr,

@@ -31,6 +31,7 @@ enum ExitCode : int {
 struct AllocatorAccess {
     std::string endpoint;
     HttpCredentials credentials;
+    bool waits_for_leader = true;  // of several allocators, if none leads at present
 };
 
 struct Context {

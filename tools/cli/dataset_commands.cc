@@ -173,6 +173,7 @@ void note_missing_quota(Context context, const std::string& name) {
     const json::object& allocator = object_at(as_object(*status), "allocator");
     if (flag_at(allocator, "connected")) return;
     context.allocator.endpoint = text_at(allocator, "endpoint");
+    context.allocator.waits_for_leader = false;
     // A daemon without a plan is not connected. The allocator may run all the same: it waits after its start until
     // leases that it does not know have expired.
     const bool answers = call_allocator(context, "GET", "/v1/status").has_value();

@@ -42,6 +42,7 @@ void print_peers(const json::object& peers) {
 std::string allocator_text(Context context, const json::object& known) {
     if (known.empty()) return "none: quotas and limits are set by hand";
     context.allocator.endpoint = text_at(known, "endpoint");
+    context.allocator.waits_for_leader = false;  // that none leads is what the user wants to know
     const std::string& endpoint = context.allocator.endpoint;
     const auto answer =
         call_allocator(context, "GET", "/v1/status", nullptr, "set allocator.endpoint of this daemon to another");

@@ -180,8 +180,16 @@ TEST_F(ClusterTest, ListOfPeersIsLeftOutIfTheNodeKnowsIt) {
     report(peer("b", "7474"));
     now_ns += 2 * kSecond_ns;
     EXPECT_EQ(endpoints(etag), "http://b:7474 ") << "c is silent";
-    report(peer("d", "7474"));
+    NodeReport d = peer("d", "7474");
+    report(d);
     EXPECT_EQ(endpoints(etag), "http://b:7474 http://d:7474 ");
+    d.peer_group = "other";
+    report(d);
+    EXPECT_EQ(endpoints(std::nullopt), "http://b:7474 ");
+    replan();
+    const std::uint64_t alone = cluster.plan_for("d", now_ns)->peers_etag;
+    report(d);
+    EXPECT_EQ(cluster.plan_for("d", now_ns, alone)->peers, std::nullopt) << "a node alone in its group";
 }
 
 // A node's report is on record for an allocator that is started anew: its counters are read again from the next report.

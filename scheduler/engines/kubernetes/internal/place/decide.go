@@ -119,18 +119,32 @@ func Decide(gang *Gang, attempt *Attempt, nodes Nodes) Decision {
 	return decision
 }
 
+// exitCode returns the exit code of the pods that failed by themselves. Pods that are deleted because others failed end
+// by a signal, whose code counts only if no other pod has one.
+func (a *Attempt) exitCode(gang *Gang) int64 {
+	var own, deleted int64
+	for _, pod := range gang.Pods {
+		switch {
+		case a.hasLeft(pod):
+		case pod.Deleting:
+			deleted = max(deleted, pod.ExitCode)
+		default:
+			own = max(own, pod.ExitCode)
+		}
+	}
+	if own != 0 {
+		return own
+	}
+	return deleted
+}
+
 func decide(gang *Gang, attempt *Attempt, nodes Nodes) Decision {
 	if attempt == nil {
 		return Decision{Steps: deleteStrays(gang, Key{})}
 	}
 	var decision Decision
 	if ended, failed := gang.hasEnded(); ended {
-		code := int64(0)
-		for _, pod := range gang.Pods {
-			if !attempt.hasLeft(pod) {
-				code = max(code, pod.ExitCode)
-			}
-		}
+		code := attempt.exitCode(gang)
 		attempt.noteLeaving(gang, nodes)
 		switch {
 		case len(attempt.leaving) > 0 || gang.isClearing(attempt.Key, nodes):

@@ -158,6 +158,16 @@ func TestEndOfAGang(t *testing.T) {
 			g.Jobs[0].Complete, g.Pods[0].ExitCode = true, 3
 		}, "! ended 0"},
 		{"failed", func(g *Gang, _ *Attempt) { g.Jobs[0].Failed, g.Pods[1].ExitCode = true, 3 }, "! ended 3"},
+		{"failed, and the other pod was deleted for it", func(g *Gang, _ *Attempt) {
+			failWithoutCode(g)
+			g.Pods[0].Deleting, g.Pods[0].ExitCode, g.Pods[1].ExitCode = true, 143, 3
+		}, "! ended 3"},
+		{"failed because its pods were deleted", func(g *Gang, _ *Attempt) {
+			failWithoutCode(g)
+			for _, pod := range g.Pods {
+				pod.Deleting, pod.ExitCode = true, 143
+			}
+		}, "! ended 143"},
 		{"failed without a code", func(g *Gang, _ *Attempt) { failWithoutCode(g) }, "! ended 1"},
 		{"failed with its pods gone", func(g *Gang, _ *Attempt) { g.Jobs[0].Failed, g.Pods = true, nil }, "! ended 1"},
 		{"failed before its pods are seen to end", func(g *Gang, _ *Attempt) { g.Jobs[0].Failed = true }, ""},
