@@ -7,8 +7,8 @@ import json
 import os
 import pathlib
 import re
-import signal
 import shutil
+import signal
 import subprocess
 import tarfile
 import time

@@ -159,7 +159,8 @@ std::optional<int> show_streamed_top(const Context& context, const LiveViewOptio
 
 }  // namespace
 
-int cluster_top(const Context& context, const LiveViewOptions& options) {
+int cluster_top(Context context, const LiveViewOptions& options) {
+    context.allocator.waits_for_leader = false;  // Ctrl-C would not end the wait
     if (const auto code = show_streamed_top(context, options)) return *code;
     return show_live(context, options, {}, [&context] { return ask_for_lists(context); });
 }

@@ -30,7 +30,8 @@ void print_event(const Context& context, const json::object& event) {
                 text_at(event, "kind").c_str(), text_at(event, "message").c_str());
 }
 
-int show_events(const Context& context, const EventsOptions& options) {
+int show_events(Context context, const EventsOptions& options) {
+    context.allocator.waits_for_leader = false;  // Ctrl-C would not end the wait
     const InterruptWatch interrupt;
     std::uint64_t after = options.after;
     for (;;) {

@@ -44,6 +44,6 @@ int show_live(const Context& context, const LiveViewOptions& options, const std:
               const std::function<Result<Look>()>& next_look);
 
 // Shows the cluster as the allocator sees it, instead of this node.
-int cluster_top(const Context& context, const LiveViewOptions& options);
+int cluster_top(Context context, const LiveViewOptions& options);
 
 }  // namespace larder::cli
