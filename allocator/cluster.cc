@@ -296,7 +296,7 @@ Result<void> Cluster::report(const NodeReport& as_sent, std::int64_t now_ns) {
     if (node.last.state_directory != report.state_directory) ledger_.distrust_record(report.node);
     if (!same_instance) node.previous_instance = node.last.instance;
     unindex(report.node, node);
-    move_to_group(report.node, node, report.peer_group);
+    if (node.last.peer_group != report.peer_group) move_to_group(report.node, node, report.peer_group);
     if (node.peer_number == 0 || node.last.peer_endpoint != report.peer_endpoint)
         node.peer_number = ++last_peer_number_;
     node.last = std::move(report);
