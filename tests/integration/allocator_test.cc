@@ -172,6 +172,8 @@ TEST_F(UnderAnAllocator, UserOfJobIsReported) {
 TEST_F(UnderAnAllocator, RemoteRateOfJobIsReported) {
     start_allocator();
     const auto daemon = start_node("only");
+    // Every epoch reads from the remote. A cached dataset may be read whole before the report that a rate starts from.
+    ASSERT_EQ(daemon->put("/v1/datasets/images/quota", {{"memory_bytes", 0}, {"disk_bytes", 0}}).status, 200u);
     Loader loader = open(*daemon, "job");
     TestDaemon::wait_until([&] {
         const auto batch = loader.next();
