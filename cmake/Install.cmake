@@ -25,7 +25,7 @@ install(FILES ${CMAKE_CURRENT_BINARY_DIR}/larderConfig.cmake ${CMAKE_CURRENT_BIN
 if(LARDER_CLIENT_ONLY)
     return()
 endif()
-install(TARGETS larderd larder-allocator larder-check-lmdb larder-runner larder-slurm larder larder-simulate RUNTIME)
+install(TARGETS larderd larder-allocator larder-check-lmdb larder-runner larder-slurm larder larder-simulate larder-mount RUNTIME)
 # The units name the installed programs' paths, which are known only at install time.
 install(CODE "set(units ${CMAKE_CURRENT_SOURCE_DIR}/tools)")
 install(CODE [[

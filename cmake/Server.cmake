@@ -11,6 +11,7 @@ find_package(pugixml REQUIRED)
 pkg_check_modules(LIBARCHIVE REQUIRED IMPORTED_TARGET libarchive)
 pkg_check_modules(CLP REQUIRED IMPORTED_TARGET clp)
 pkg_check_modules(CBC REQUIRED IMPORTED_TARGET cbc osi-clp)
+pkg_check_modules(FUSE3 REQUIRED IMPORTED_TARGET fuse3)
 find_library(LMDB_LIBRARY lmdb REQUIRED)
 
 # The server's part of base has heavy dependencies, so a training job does not link it.
@@ -94,6 +95,9 @@ if(LARDER_BENCH)
     target_link_libraries(larder-microbench PRIVATE larder_loader larder_cache_shard benchmark::benchmark)
     add_executable(larder-bench bench/program/larder-bench.cc)
     target_link_libraries(larder-bench PRIVATE larder_bench)
+    add_executable(larder-minimal-fuse bench/program/larder-minimal-fuse.cc)
+    target_compile_features(larder-minimal-fuse PRIVATE cxx_std_23)
+    target_link_libraries(larder-minimal-fuse PRIVATE PkgConfig::FUSE3)
 endif()
 if(LARDER_SANITIZE)
     # No test waits for these parts, and optimising their libraries' templates takes most of a sanitizer's build.

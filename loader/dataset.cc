@@ -1,14 +1,9 @@
-#include <cstdint>
-#include <memory>
-#include <span>
+#include <algorithm>
 #include <string>
 #include <utility>
-#include <vector>
 
-#include "loader/batch.h"
-#include "loader/block_client.h"
 #include "loader/block_error.h"
-#include "loader/larder.h"
+#include "loader/dataset_core.h"
 #include "loader/slot_budget.h"
 
 namespace larder::detail {
@@ -18,39 +13,20 @@ constexpr std::uint32_t kRingEntries = 4096;
 
 }  // namespace
 
-// Implements Dataset: fetches the blocks of all requested samples at once, and hands the samples out as one batch.
-class DatasetCore {
-public:
-    static Result<std::unique_ptr<DatasetCore>> open(ConnectOptions options);
-    ~DatasetCore() { client_->close(); }
-
-    const protocol::Manifest& manifest() const { return client_->manifest(); }
-    Result<Batch> fetch(std::span<const std::uint64_t> indices);
-    void set_training_loop(std::shared_ptr<const TrainingLoopWait> loop,
-                           std::shared_ptr<const protocol::TakeLog> takes) {
-        client_->set_training_loop(std::move(loop), std::move(takes));
-    }
-    const LoaderStatistics& statistics() const { return client_->statistics(); }
-
-private:
-    DatasetCore(ConnectOptions options, std::shared_ptr<BlockClient> client)
-        : options_(std::move(options)), client_(std::move(client)) {}
-
-    ConnectOptions options_;
-    std::shared_ptr<BlockClient> client_;
-    std::vector<BatchSample> samples_;  // of the fetch in progress
-};
-
-Result<std::unique_ptr<DatasetCore>> DatasetCore::open(ConnectOptions options) {
-    auto client = BlockClient::open(options, 0);
+Result<std::unique_ptr<DatasetCore>> DatasetCore::open(ConnectOptions options, const DatasetChoices& choices) {
+    auto client = BlockClient::open(options, choices.version);
     if (!client) return std::unexpected(client.error());
     const SlotNeeds needs{.batch_size = 1, .window_blocks = 1, .interleaved_ranks = 1};
+    if (choices.may_exceed_budget) {
+        const std::uint64_t needed_bytes = needed_slot_bytes((*client)->manifest(), needs);
+        options.memory_budget_bytes = std::max(options.memory_budget_bytes, needed_bytes);
+    }
     auto slots = plan_slots((*client)->manifest(), needs, options.memory_budget_bytes);
     if (!slots) return std::unexpected(slots.error());
     auto attached = (*client)->attach({.ring_entries = kRingEntries,
                                        .slot_bytes = slots->slot_bytes,
                                        .slab_bytes = slots->slab_bytes,
-                                       .sequential = false});
+                                       .sequential = choices.sequential});
     if (!attached) return std::unexpected(attached.error());
     return std::unique_ptr<DatasetCore>(new DatasetCore(std::move(options), std::move(*client)));
 }
@@ -92,7 +68,7 @@ Dataset::~Dataset() = default;
 Result<Dataset> Dataset::open(ConnectOptions options) {
     if (auto checked = detail::check_budget(options.memory_budget_bytes); !checked)
         return std::unexpected(checked.error());
-    auto core = detail::DatasetCore::open(std::move(options));
+    auto core = detail::DatasetCore::open(std::move(options), {});
     if (!core) return std::unexpected(core.error());
     return Dataset(std::move(*core));
 }

@@ -1,11 +1,9 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
-#include <cstdlib>
 #include <string_view>
 #include <vector>
 
-#include "cache/control/daemon_config.h"
 #include "tools/cli/run_app.h"
 
 namespace {
@@ -16,25 +14,21 @@ constexpr const char* kFooter =
     "Exit codes: 0 done; 1 failed; 2 wrong usage; 3 no daemon answers; 4 not found; 5 refused: no permission, or "
     "exists already; 6 the remote does not answer.";
 
-// Commands that are separate programs, larder-<command>.
+// Commands of separate programs, larder-<program>.
 struct SeparateProgram {
     const char* command;
+    const char* program;
     const char* help;
 };
 constexpr SeparateProgram kSeparatePrograms[] = {
-    {"simulate", "Simulate a trace under a policy, a cache system and a cluster"},
-    {"bench", "Measure Larder on this machine against a peer or a limit: larder bench --help"},
+    {"simulate", "simulate", "Simulate a trace under a policy, a cache system and a cluster"},
+    {"mount", "mount", "Show a dataset as a directory of files, which any program can read through the cache"},
+    {"unmount", "mount", "End a mount of larder mount"},
+    {"bench", "bench", "Measure Larder on this machine against a peer or a limit: larder bench --help"},
 };
-
-std::string default_admin_socket() {
-    const char* named = std::getenv("LARDER_ADMIN_SOCKET");
-    if (named != nullptr && *named != '\0') return named;
-    return larder::cache::default_state_directory() + "/admin.sock";
-}
 
 int run(int argc, char** argv) {
     Context context;
-    context.admin_socket = default_admin_socket();
     CLI::App app("larder: keeps training jobs fed from a cache of remote data");
     app.name("larder");
     app.set_version_flag("--version", "larder " LARDER_VERSION);
@@ -42,8 +36,7 @@ int run(int argc, char** argv) {
     app.require_subcommand(1);
     app.fallthrough();
     app.add_flag("--json", context.json, "Answer in JSON");
-    app.add_option("--admin-socket", context.admin_socket,
-                   "The daemon's admin socket. Default: $LARDER_ADMIN_SOCKET, else ~/.local/share/larder/admin.sock");
+    larder::cli::add_admin_socket_option(app, context);
     larder::cli::add_allocator_options(app, context);
     larder::cli::add_daemon_commands(app, context);
     larder::cli::add_status_command(app, context);
@@ -59,8 +52,8 @@ int run(int argc, char** argv) {
     // Listed for help only; main hands their command lines over before this App sees them, unless an option comes
     // first.
     for (const SeparateProgram& program : kSeparatePrograms) {
-        app.add_subcommand(program.command, program.help)->prefix_command()->callback([&context, &program, argv] {
-            context.command = [&program, argv] { return larder::cli::hand_over(program.command, argv); };
+        app.add_subcommand(program.command, program.help)->prefix_command()->fallthrough(false)->callback([&context, &program, argv] {
+            context.command = [&program, argv] { return larder::cli::hand_over(program.program, argv); };
         });
     }
     return larder::cli::run_app(app, context, argc, argv);
@@ -77,7 +70,7 @@ int main(int argc, char** argv) {
     arguments.push_back(nullptr);
     for (const SeparateProgram& program : kSeparatePrograms) {
         if (argc > 1 && arguments[1] == std::string_view(program.command)) {
-            return larder::cli::hand_over(program.command, arguments.data());
+            return larder::cli::hand_over(program.program, arguments.data());
         }
     }
     return run(argc, argv);

@@ -94,7 +94,7 @@ Result<pid_t> spawn(const BackgroundProcess& background, int log, const std::str
                                     pointers(variables).data());
     ::posix_spawn_file_actions_destroy(&actions);
     ::posix_spawnattr_destroy(&attributes);
-    if (error != 0) return fail_errno(error, "run larder up in the background");
+    if (error != 0) return fail_errno(error, "run " + background.command + " in the background");
     return child;
 }
 
@@ -158,7 +158,7 @@ Result<pid_t> run_in_background(const BackgroundProcess& background) {
     output.erase(
         0, std::max(static_cast<std::size_t>(log_bytes_before), output.size() - std::min(output.size(), kTailBytes)));
     while (output.ends_with('\n')) output.pop_back();
-    return fail(error_code_of(status), "larder up ended before it was ready; " + background.log + " has:\n" + output);
+    return fail(error_code_of(status), background.command + " ended before it was ready; " + background.log + " has:\n" + output);
 }
 
 std::vector<std::string> own_arguments() {

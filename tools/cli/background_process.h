@@ -1,7 +1,7 @@
 #pragma once
 
-// Runs `larder up` in the background: `larder up -d` starts it, `larder down` ends it. A lock in the state directory
-// (up.lock) names the process that owns it and is freed with that process.
+// Runs a command of this program in the background, such as `larder up -d`, which `larder down` ends. A lock in the
+// state directory (up.lock) names the process of `larder up` and is freed with that process.
 
 #include <sys/types.h>
 
@@ -18,6 +18,7 @@ namespace larder::cli {
 Result<FileDescriptor> lock_up(const std::string& state_directory);
 
 struct BackgroundProcess {
+    std::string command;                 // as users know it, for errors
     std::vector<std::string> arguments;  // for this program, from the first on
     std::string log;                     // the file to which stdout and stderr are appended
 };

@@ -45,6 +45,7 @@ struct Context {
 // Reports an error on stderr, with --json also as {"error": ...} on stdout; returns the exit code that fits.
 int report(const Context& context, const Error& error);
 
+void add_admin_socket_option(CLI::App& app, Context& context);
 void add_allocator_options(CLI::App& app, Context& context);  // --allocator and its credentials
 void add_daemon_commands(CLI::App& app, Context& context);    // up, down, version
 void add_status_command(CLI::App& app, Context& context);     // status

@@ -139,7 +139,7 @@ int up_in_background(const Context& context, const cache::DaemonConfig& config) 
     std::vector<std::string> arguments = own_arguments();
     arguments.emplace_back("--detach=false");
     const std::string output = config.state_directory + "/up.log";
-    const auto pid = run_in_background({.arguments = std::move(arguments), .log = output});
+    const auto pid = run_in_background({.command = "larder up", .arguments = std::move(arguments), .log = output});
     if (!pid) return report(context, pid.error());
     print_start(context, config, *pid, config.log_file.empty() ? output : config.log_file);
     return kDone;

@@ -9,6 +9,8 @@
 #include <exception>
 #include <filesystem>
 
+#include "base/environment.h"
+#include "cache/control/daemon_config.h"
 #include "tools/cli/usage_error.h"
 
 namespace larder::cli {
@@ -24,6 +26,13 @@ int run_app(CLI::App& app, Context& context, int argc, char** argv) {
         std::fprintf(stderr, "larder: %s\n", error.what());
         return kFailed;
     }
+}
+
+void add_admin_socket_option(CLI::App& app, Context& context) {
+    context.admin_socket = environment("LARDER_ADMIN_SOCKET");
+    if (context.admin_socket.empty()) context.admin_socket = cache::default_state_directory() + "/admin.sock";
+    app.add_option("--admin-socket", context.admin_socket,
+                   "The daemon's admin socket. Default: $LARDER_ADMIN_SOCKET, else ~/.local/share/larder/admin.sock");
 }
 
 int hand_over(const char* command, char** argv) {

@@ -24,6 +24,7 @@ PACKAGE_OF = {
     "gmock/": "libgmock-dev",
     "gtest/": "libgtest-dev",
     "isa-l/": "libisal-dev",
+    "fuse3/fuse_lowlevel.h": "libfuse3-dev",
     "liburing.h": "liburing-dev",
     "lmdb.h": "liblmdb-dev",
     "openssl/": "libssl-dev",

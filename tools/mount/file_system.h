@@ -1,0 +1,63 @@
+#pragma once
+
+// A read-only file system of a dataset, served to the kernel through FUSE. Files are read past the kernel's page cache
+// unless asked otherwise, as it would hold what the node's cache holds already.
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/error.h"
+#include "tools/mount/sample_pool.h"
+#include "tools/mount/tree.h"
+
+struct fuse_session;
+
+namespace larder::mount {
+
+// Who may read the tree.
+struct TreeAccess {
+    uid_t owner = 0;
+    gid_t group = 0;
+    mode_t mode = 0400;  // of files; directories may be searched by those who may read
+};
+
+struct MountOptions {
+    std::string dataset;
+    std::string directory;  // exists
+    TreeAccess access;
+    bool allow_other = false;  // users other than this process's may use the mount
+    bool kernel_cache = false;
+    unsigned threads = 32;
+};
+
+class FileSystem {
+public:
+    // Mounts. `pool` must outlive the file system.
+    static Result<std::unique_ptr<FileSystem>> mount(MountOptions options, SamplePool& pool);
+    ~FileSystem();
+
+    // Serves the kernel until the directory is unmounted or `unmount` is called.
+    void run();
+    // Unmounts, so that `run` returns. May be called from another thread. Programs that have files open get ENODEV.
+    void unmount();
+
+    // True if the request that this thread serves was interrupted, or the file system is being unmounted.
+    static bool is_interrupted();
+
+private:
+    FileSystem(MountOptions options, SamplePool& pool);
+
+    friend struct Operations;
+
+    const MountOptions options_;
+    SamplePool& pool_;
+    const std::unique_ptr<Tree> tree_;
+    fuse_session* session_ = nullptr;
+    std::atomic<bool> is_mounted_ = false;
+};
+
+}  // namespace larder::mount

@@ -1,0 +1,103 @@
+#pragma once
+
+// Fetches samples for many threads at once. A pool owns several readers, each with a session of its own at the node's
+// daemon. A thread that needs a sample takes an idle reader for the time of the fetch; threads that need the same
+// sample wait for the first one's fetch. Samples stay for about a second after their last use, so that a file that is
+// read in pieces is fetched once. They lie in the daemon's memory, which the pool maps: nothing is copied. If samples
+// are asked for one after the other, in the order of their indexes, the pool fetches those that follow, too.
+//
+// Threads: all functions may be called from any thread. The pool must outlive the samples it gave out.
+
+#include <array>
+#include <condition_variable>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "cache/protocol/manifest.h"
+#include "loader/dataset_core.h"
+#include "loader/larder.h"
+
+namespace larder::mount {
+
+struct PoolOptions {
+    ConnectOptions connection;  // memory_budget_bytes is a reader's, which takes more if the largest block needs it
+    std::size_t readers_max = 16;
+};
+
+class SamplePool {
+public:
+    // Opens the newest version of the dataset. All readers read this version.
+    static Result<std::unique_ptr<SamplePool>> open(PoolOptions options);
+    ~SamplePool();
+
+    const protocol::Manifest& manifest() const { return manifest_; }
+
+    // Waits until the sample is here. The sample is valid as long as the pointer. Fails with ErrorCode::cancelled if
+    // connection.interrupted says so on this thread.
+    Result<std::shared_ptr<const Sample>> get(std::uint64_t sample);
+
+private:
+    struct Reader {
+        std::unique_ptr<detail::DatasetCore> core;
+        std::vector<Batch> unused;  // batches that nobody uses; only the reader's owner may destroy them
+    };
+    using SharedSample = std::shared_ptr<const Sample>;
+    // A stretch of samples that is being read in order.
+    struct Run {
+        std::uint64_t next = 0;   // the sample that would go on with it
+        std::uint32_t ahead = 0;  // samples to fetch at once
+    };
+    // The fetch of one sample, and the sample while it is kept.
+    struct Fetch {
+        bool is_first = true;                        // of those that are fetched together: the one asked for
+        std::optional<Result<SharedSample>> result;  // empty while the fetch goes on
+        bool is_kept = false;                        // in recent_
+        std::list<std::uint64_t>::iterator place;    // in recent_, if the sample is kept
+        std::int64_t used_ns = 0;
+    };
+
+    SamplePool(PoolOptions options, std::unique_ptr<detail::DatasetCore> first);
+
+    // Fetches a sample that nobody has fetched. Unlocks.
+    Result<SharedSample> get_absent(std::uint64_t sample, std::unique_lock<std::mutex>& lock);
+    // Waits until a reader is idle, or opens one more.
+    Result<Reader*> take_reader(std::unique_lock<std::mutex>& lock);
+    // Waits for a change. Fails if the caller's wait is interrupted.
+    Result<void> wait(std::unique_lock<std::mutex>& lock);
+    // The number of samples to fetch from this one on.
+    std::uint32_t length_to_fetch(std::uint64_t sample);
+    Result<std::vector<SharedSample>> fetch(Reader& reader, std::vector<std::uint64_t>& samples);
+    std::vector<SharedSample> share(Reader& reader, Batch batch);
+    void destroy_unused(Reader& reader);
+    void keep(Fetch& fetch);
+    // Forgets the sample used least recently. The caller destroys it without the lock.
+    SharedSample forget_oldest();
+    void keep_sessions(const std::stop_token& stop);
+
+    const PoolOptions options_;
+    const SteadyClock clock_;
+    const protocol::Manifest& manifest_;  // the first reader's
+    std::mutex mutex_;
+    std::condition_variable changed_;  // a fetch ended, a reader became idle, or a batch became unused
+    std::vector<std::unique_ptr<Reader>> readers_;
+    std::vector<Reader*> idle_;  // the one used last is at the end
+    std::size_t opening_ = 0;    // readers that are being opened
+    bool is_keeping_ = false;    // keeper_ has the readers that were idle
+    std::unordered_map<std::uint64_t, std::shared_ptr<Fetch>> fetches_;
+    std::array<Run, 8> runs_{};        // the one used least recently first
+    std::list<std::uint64_t> recent_;  // samples that are here, the least recently used first
+    std::condition_variable_any stopping_;
+    std::jthread keeper_;
+};
+
+}  // namespace larder::mount
