@@ -11,12 +11,15 @@ import pathlib
 import random
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 
+import page
 import pytest
 from conftest import Daemon, Data
+from PIL import Image
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="only root can let other users into a mount"),
@@ -334,3 +337,44 @@ def test_random_reads_hit_what_is_cached(own_daemon: Daemon, tmp_path: pathlib.P
     assert cached > 0.9, dataset
     ratio = hits / (hits + misses)
     assert ratio == pytest.approx((8 << 20) / (2000 * (8192 + 64)), abs=0.02)
+
+
+def test_page_does_what_it_says(
+    repository: pathlib.Path, larder_bin: pathlib.Path, open_directory: pathlib.Path
+) -> None:
+    home = open_directory / "home"  # a short path, as the daemon's sockets are below it
+    (home / "mnt").mkdir(parents=True)
+    for name in ("cat", "dog"):
+        (home / "data" / "pets" / name).mkdir(parents=True)
+        (home / "data" / "pets" / name / "0.png").write_bytes(os.urandom(1000))
+
+    def local(text: str) -> str:
+        return text.replace("/data/", f"{home}/data/").replace("/mnt/", f"{home}/mnt/").replace("1GiB", "16MiB")
+
+    steps = [
+        page.Command(step.line, local(step.text), tuple(map(local, step.shown)))
+        for step in page.commands(repository / "docs" / "mount.md")
+    ]
+    assert len(steps) >= 7
+    for step, ran in page.run(steps, home, larder_bin, HOME=str(home)).items():
+        assert ran.status == 0, f"line {step.line}: {step.text}\n{ran.output}"
+        if step.shown:
+            assert page.shapes(ran.output) == page.shapes("\n".join(step.shown)), f"line {step.line}"
+
+
+def test_bench_prints_what_the_page_says(repository: pathlib.Path, larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    images = tmp_path / "images"
+    images.mkdir()
+    for i in range(80):
+        Image.new("RGB", (20, 20), (i, i, i)).save(images / f"{i}.png")
+    script = repository / "bench" / "mount.py"
+    words = [sys.executable, script, "--quick", "--json", "--programs", larder_bin, "--images", images]
+    ran = subprocess.run(words, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    result = json.loads(ran.stdout)
+    for name in ("1 MiB files", "16 MiB files", "images, read", "images, decoded"):
+        assert all(result[name][key] > 0 for key in ("larder", "minimal", "local", "ratio")), result
+    assert result["listing"]["files"] == 10_000 and result["listing"]["seconds"] > 0
+    words.remove("--json")
+    shown = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    assert "times the minimal program's" in shown and "ls -R of 10,000 files" in shown

@@ -25,6 +25,7 @@ namespace {
 constexpr double kKept_s = 86'400;
 constexpr std::size_t kReadMax_bytes = 1 << 20;
 constexpr std::uint64_t kBlock_bytes = 4096;  // as statvfs counts
+constexpr unsigned kIdleThreadsMax = 4;
 
 std::atomic<bool> is_ending = false;
 thread_local fuse_req_t current_request = nullptr;  // the one that this thread serves
@@ -276,21 +277,12 @@ FileSystem::~FileSystem() {
 }
 
 void FileSystem::run() {
-    const auto serve = [this] {
-        fuse_buf buffer{};
-        while (fuse_session_exited(session_) == 0) {
-            const int received = fuse_session_receive_buf(session_, &buffer);
-            if (received == -EINTR) continue;
-            if (received <= 0) break;
-            fuse_session_process_buf(session_, &buffer);
-        }
-        std::free(buffer.mem);
-        is_ending = true;
-    };
-    std::vector<std::jthread> others;
-    others.reserve(options_.threads - 1);
-    for (unsigned i = 1; i < options_.threads; ++i) others.emplace_back(serve);
-    serve();
+    // Few threads wait while there is little to do, so that the same ones, whose caches are warm, take turns.
+    fuse_loop_config* const config = fuse_loop_cfg_create();
+    fuse_loop_cfg_set_max_threads(config, options_.threads_max);
+    fuse_loop_cfg_set_idle_threads(config, kIdleThreadsMax);
+    fuse_session_loop_mt(session_, config);
+    fuse_loop_cfg_destroy(config);
 }
 
 void FileSystem::unmount() {

@@ -31,7 +31,7 @@ struct MountOptions {
     TreeAccess access;
     bool allow_other = false;  // users other than this process's may use the mount
     bool kernel_cache = false;
-    unsigned threads = 32;
+    unsigned threads_max = 32;  // requests that are served at a time
 };
 
 class FileSystem {
