@@ -152,7 +152,7 @@ void serve(FileSystem& files, const sigset_t& ends) {
     });
     files.run();
     served.set_value();
-    ::pthread_kill(waiting.native_handle(), SIGTERM);
+    ::kill(::getpid(), SIGTERM);  // for the thread that waits
     waiting.join();
 }
 

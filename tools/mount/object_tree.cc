@@ -97,7 +97,7 @@ std::optional<ObjectTree::Entry> ObjectTree::entry_at(const ObjectNode& director
         if (slash != std::string_view::npos) {
             // The objects below this directory are followed by those whose next character is above the slash.
             std::string behind(path.substr(0, slash));
-            behind += '/' + 1;
+            behind += static_cast<char>('/' + 1);
             return Entry{.name = path.substr(begin, slash - begin),
                          .node = {.is_directory = true, .object = object, .depth = directory.depth + 1},
                          .next = lower_bound(behind)};

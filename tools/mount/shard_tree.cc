@@ -178,7 +178,7 @@ private:
             const std::lock_guard lock(mutex_);
             if (const auto found = members_.find(shard); found != members_.end()) return found->second;
         }
-        const auto members = std::make_shared<Members>();
+        auto members = std::make_shared<Members>();
         const SampleRange range = samples_of(shard);
         for (std::uint64_t index = range.first; index < range.end; ++index) {
             const auto sample = pool_.get(index);
