@@ -182,18 +182,29 @@ Why why_running(const JobRecord& job, const WhyContext& context) {
         return {"gpus", begin + "; no node reports that it reads, so only its GPUs are known to limit it." + output};
     }
     const JobRates& rates = found->second;
+    // Otherwise the plan assumes that the job could use all of the remote's bandwidth.
+    const bool ideal_is_known = rates.ideal_is_measured || !job.asked.ideal_by_type.empty();
     const std::string ideal = format_bytes_per_second(rates.ideal) + (rates.ideal_is_measured ? " measured" : "");
     const bool at_ideal = rates.predicted >= kNearIdeal * rates.ideal;
-    const std::string speed = at_ideal ? "; it reads as fast as its GPUs can use data (f* " + ideal + ")"
-                                       : "; " + text_of(context.bound) + " limits it: by the plan it reads " +
-                                             format_bytes_per_second(rates.predicted) + " of f* " + ideal + ", with " +
-                                             format_bytes_per_second(rates.granted) + " of remote bandwidth and " +
-                                             std::to_string(std::lround(100 * rates.hit_ratio)) + " % of hits";
+    const std::string by_plan = "by the plan it reads " + format_bytes_per_second(rates.predicted) +
+                                (ideal_is_known ? " of f* " + ideal : "") + ", with " +
+                                format_bytes_per_second(rates.granted) + " of remote bandwidth and " +
+                                std::to_string(std::lround(100 * rates.hit_ratio)) + " % of hits";
+    std::string_view binding = binding_of(context.bound);
+    std::string speed;
+    if (!ideal_is_known) {
+        speed = "; its f* is not known yet, as it was neither declared nor measured: " + by_plan;
+    } else if (at_ideal) {
+        speed = "; it reads as fast as its GPUs can use data (f* " + ideal + ")";
+        binding = "gpus";
+    } else {
+        speed = "; " + text_of(context.bound) + " limits it: " + by_plan;
+    }
     std::string left;
     if (std::isfinite(job.remaining_bytes()) && rates.predicted > 0) {
         left = ", and has about " + duration_text(job.remaining_bytes() / rates.predicted) + " left";
     }
-    return {at_ideal ? "gpus" : binding_of(context.bound), begin + speed + left + "."};
+    return {binding, begin + speed + left + "."};
 }
 
 }  // namespace

@@ -522,6 +522,18 @@ TEST_F(Live, LostQueueLeavesNoRegistrationOfItsJobs) {
     submit_and_start(job_with_gpus(1, "resnet"));
 }
 
+TEST_F(Live, WhySaysThatIdealRateOfRunningJobIsNotKnown) {
+    report("", 0);
+    Submission asked = job_with_gpus(4, "resnet");
+    asked.dataset = "images";
+    const JobId id = submit_and_start(asked);
+    report("resnet", 0);
+    ASSERT_EQ(cluster.plan().jobs.at(0).predicted_bytes_per_second, 1e6) << "the plan assumes the remote's bandwidth";
+    EXPECT_THAT(why(id), HasSubstr("its f* is not known yet, as it was neither declared nor measured: by the plan it "
+                                   "reads 1.00 MB/s, with "));
+    EXPECT_EQ(binding(id), "remote_bandwidth");
+}
+
 TEST_F(Live, RunningJobIsRegisteredAndItsReadsAreItsProgress) {
     report("resnet", 5'000);  // of an earlier job of that name
     Submission asked = job_with_gpus(4, "resnet");
