@@ -33,9 +33,7 @@ PlacesByPlan::PlacesByPlan(const Snapshot& snapshot, PlanInput input)
       input_(std::move(input)),
       cluster_(*input_.cluster),
       gpus_on_largest_node_(cluster_.gpu_types.size()),
-      received_(input_.state.nodes.size()),
       hits_(input_.state.nodes.size()),
-      readers_(input_.state.nodes.size()),
       wanted_(input_.state.datasets.size()),
       jobs_reading_(input_.state.datasets.size()),
       trials_left_(trials(input_.state)) {
@@ -45,8 +43,13 @@ PlacesByPlan::PlacesByPlan(const Snapshot& snapshot, PlanInput input)
         });
     if (!place_matters_) return;
     LARDER_ASSERT(input_.node_of.size() == cluster_.nodes.size() && input_.job_of.size() == snapshot.jobs.size());
-    for (const GpuNode& node : cluster_.nodes) {
+    networks_.reserve(input_.state.nodes.size());
+    for (const allocator::ClusterNode& node : input_.state.nodes) networks_.push_back({node.nic_bytes_per_second});
+    known_nodes_.resize(cluster_.gpu_types.size());
+    for (std::uint32_t n = 0; n < cluster_.nodes.size(); ++n) {
+        const GpuNode& node = cluster_.nodes[n];
         gpus_on_largest_node_[node.gpu_type] = std::max(gpus_on_largest_node_[node.gpu_type], node.gpus);
+        if (input_.node_of[n] != PlanInput::kUnknown) known_nodes_[node.gpu_type].push_back(n);
     }
     for (const JobState* job : snapshot.jobs) largest_gang_gpus_ = std::max(largest_gang_gpus_, job->spec->gpus);
     rates_.reserve(input_.state.jobs.size());
@@ -107,15 +110,9 @@ void PlacesByPlan::count_reads(const allocator::ClusterJob& job, double rate, in
     for (const allocator::GpuShare& share : job.placement) gpus += share.gpus;
     for (const allocator::GpuShare& share : job.placement) {
         const double part = gpus > 0 ? share.gpus / gpus : 1 / static_cast<double>(job.placement.size());
-        received_[share.node] += times * part * rate * (1 - hits_on(job.dataset, share.node));
-        readers_[share.node] += times;
+        networks_[share.node].received += times * part * rate * (1 - hits_on(job.dataset, share.node));
+        networks_[share.node].readers += times;
     }
-}
-
-// Returns what the network has unused, or an equal part for one more job if that is more.
-double PlacesByPlan::network_left(std::uint32_t state_node) const {
-    const double all = input_.state.nodes[state_node].nic_bytes_per_second;
-    return std::max(all - received_[state_node], all / (1 + readers_[state_node]));
 }
 
 bool PlacesByPlan::is_known(const Placement& placement) const {
@@ -123,12 +120,28 @@ bool PlacesByPlan::is_known(const Placement& placement) const {
         placement, [&](const NodeGpus& share) { return input_.node_of[share.node] != PlanInput::kUnknown; });
 }
 
+// Returns how many nodes suffice for the gang.
+std::uint32_t PlacesByPlan::nodes_least(const Gang& gang) const {
+    const std::uint32_t most = std::max(1U, gpus_on_largest_node_[gang.gpu_type]);
+    return (gang.gpus + most - 1) / most;
+}
+
 // Returns f* less the cost of communication between the gang's nodes.
 double PlacesByPlan::ideal_at(const Gang& gang, const Placement& placement) const {
     const JobSpec& spec = *snapshot_.jobs[gang.job]->spec;
-    const std::uint32_t most = std::max(1U, gpus_on_largest_node_[gang.gpu_type]);
     const auto nodes = static_cast<std::uint32_t>(placement.size());
-    return ideal_rate(spec, gang.gpu_type, gang.gpus) * consolidation(spec, nodes, (gang.gpus + most - 1) / most);
+    return ideal_rate(spec, gang.gpu_type, gang.gpus) * consolidation(spec, nodes, nodes_least(gang));
+}
+
+// Returns the highest ideal_at() of all placements.
+double PlacesByPlan::highest_ideal(const Gang& gang) const {
+    const JobSpec& spec = *snapshot_.jobs[gang.job]->spec;
+    const std::uint32_t least = nodes_least(gang);
+    double most = 1;
+    for (std::uint32_t nodes = least + 1; nodes <= spec.rate_by_nodes.size(); ++nodes) {
+        most = std::max(most, consolidation(spec, nodes, least));
+    }
+    return ideal_rate(spec, gang.gpu_type, gang.gpus) * most;
 }
 
 // The model's bounds f*, nic / (missed on the node) and b / (1 - h), with an equal part of the remote for b.
@@ -140,7 +153,7 @@ double PlacesByPlan::estimated_rate(const Gang& gang, const Placement& placement
         const std::uint32_t node = input_.node_of[share.node];
         const double part = static_cast<double>(share.count()) / gang.gpus;
         const double hits = at == input_.dataset_of.end() ? 0 : hits_on(at->second, node);
-        if (hits < 1) rate = std::min(rate, network_left(node) / (part * (1 - hits)));
+        if (hits < 1) rate = std::min(rate, networks_[node].left() / (part * (1 - hits)));
         hits_in_reach += part * hits;
     }
     // Nodes that read from each other reach the same data wherever the gang is.
@@ -155,15 +168,14 @@ PlacesByPlan::FreeNodes PlacesByPlan::free_nodes(const Gang& gang, const Rules& 
     if (at != input_.dataset_of.end()) cached = input_.state.datasets[at->second].cached;
     for (const allocator::NodeCache& part : cached) hits_[part.node] = hits_of(at->second, part);
     FreeNodes nodes;
-    nodes.reserve(cluster_.nodes.size());
-    for (std::uint32_t n = 0; n < cluster_.nodes.size(); ++n) {
-        const std::uint32_t in_state = input_.node_of[n];
-        if (cluster_.nodes[n].gpu_type != gang.gpu_type || in_state == PlanInput::kUnknown) continue;
+    nodes.reserve(known_nodes_[gang.gpu_type].size());
+    for (const std::uint32_t n : known_nodes_[gang.gpu_type]) {
         const std::uint64_t free = rules.free_on(n);
         if (free == 0) continue;
+        const std::uint32_t in_state = input_.node_of[n];
         nodes.push_back({.node = n,
                          .free = free,
-                         .network = network_left(in_state),
+                         .network = networks_[in_state].left(),
                          .hits = hits_[in_state],
                          .room = room_[in_state]});
     }
@@ -171,16 +183,16 @@ PlacesByPlan::FreeNodes PlacesByPlan::free_nodes(const Gang& gang, const Rules& 
     return nodes;
 }
 
-// Returns places on the nodes with the most network or cache to spare and with the most of the data, for few nodes and
-// for more.
-std::vector<Placement> PlacesByPlan::other_places(const Gang& gang, const Placement& usual, FreeNodes nodes) const {
-    std::vector<Placement> places;
-    const auto add = [&](std::uint32_t gpus_per_node) {
+// Passes places on the nodes with the most network or cache to spare and with the most of the data to `take`, for few
+// nodes and for more, until `take` returns false. Some places come twice.
+template <typename Take>
+void PlacesByPlan::try_places(const Gang& gang, FreeNodes nodes, const Take& take) const {
+    const auto place_on = [&](std::span<const FreeNode> best, std::uint32_t gpus_per_node) {
         Placement placement;
         std::uint32_t missing = gang.gpus;
         // Nodes with room for their whole part come first.
         for (const bool whole : {true, false}) {
-            for (const FreeNode& node : std::span(nodes).first(std::min<std::size_t>(kNodesMax, nodes.size()))) {
+            for (const FreeNode& node : best) {
                 const std::uint32_t wanted = std::min(missing, gpus_per_node);
                 if (wanted == 0) break;
                 if ((node.count() >= wanted) != whole) continue;
@@ -190,31 +202,63 @@ std::vector<Placement> PlacesByPlan::other_places(const Gang& gang, const Placem
                 missing -= taken;
             }
         }
-        if (missing > 0) return;
+        if (missing > 0) placement.clear();
         std::ranges::sort(placement, {}, &NodeGpus::node);
-        if (placement != usual && std::ranges::find(places, placement) == places.end()) {
-            places.push_back(std::move(placement));
-        }
+        return placement;
     };
-    const auto add_in_order_of = [&](auto worth) {
-        const auto best = std::min(kNodesMax, std::ssize(nodes));
-        std::ranges::partial_sort(nodes, nodes.begin() + best, [&](const FreeNode& a, const FreeNode& b) {
+    const auto try_in_order_of = [&](auto worth) {
+        const auto better = [&](const FreeNode& a, const FreeNode& b) {
             return worth(a) != worth(b) ? worth(a) > worth(b) : a.node < b.node;
-        });
-        for (std::uint32_t parts = 1; parts <= gang.gpus; parts *= 2) add((gang.gpus + parts - 1) / parts);
+        };
+        const auto end = nodes.begin() + std::min(kNodesMax, std::ssize(nodes));
+        if (end != nodes.end()) std::ranges::nth_element(nodes, end, better);
+        std::sort(nodes.begin(), end, better);
+        for (std::uint32_t parts = 1; parts <= gang.gpus; parts *= 2) {
+            Placement placement = place_on({nodes.begin(), end}, (gang.gpus + parts - 1) / parts);
+            if (!placement.empty() && !take(std::move(placement))) return false;
+        }
+        return true;
     };
-    add_in_order_of([](const FreeNode& node) { return node.network; });
-    if (snapshot_.storage.own_caches) add_in_order_of([](const FreeNode& node) { return node.room; });
-    if (std::ranges::any_of(nodes, [](const FreeNode& node) { return node.hits > 0; })) {
-        add_in_order_of([](const FreeNode& node) { return node.hits; });
-        add_in_order_of([](const FreeNode& node) {
-            return node.hits < 1 ? node.network / (1 - node.hits) : std::numeric_limits<double>::infinity();
-        });
-    }
+    if (!try_in_order_of([](const FreeNode& node) { return node.network; })) return;
+    if (snapshot_.storage.own_caches && !try_in_order_of([](const FreeNode& node) { return node.room; })) return;
+    if (std::ranges::none_of(nodes, [](const FreeNode& node) { return node.hits > 0; })) return;
+    if (!try_in_order_of([](const FreeNode& node) { return node.hits; })) return;
+    try_in_order_of([](const FreeNode& node) {
+        return node.hits < 1 ? node.network / (1 - node.hits) : std::numeric_limits<double>::infinity();
+    });
+}
+
+// Returns allowed places other than `usual`, those with the highest estimates first.
+std::vector<Placement> PlacesByPlan::other_places(const Gang& gang, const Placement& usual, const Rules& rules) {
+    std::vector<Placement> places;
+    try_places(gang, free_nodes(gang, rules), [&](Placement place) {
+        if (place != usual && std::ranges::find(places, place) == places.end()) places.push_back(std::move(place));
+        return true;
+    });
     std::ranges::stable_sort(places, [&](const Placement& a, const Placement& b) {
         return estimated_rate(gang, a) > estimated_rate(gang, b);
     });
+    std::erase_if(places, [&](const Placement& place) { return !may_have(place, rules); });
     return places;
+}
+
+// Chooses a place by estimates alone.
+Placement PlacesByPlan::choose_by_estimate(const Gang& gang, const Placement& usual, const Rules& rules) {
+    const double usual_rate = estimated_rate(gang, usual);
+    const double least_gain = kLeastGain * ideal_at(gang, usual);
+    // Most gangs read at f* in their usual place, so no other place can be better.
+    const double highest = highest_ideal(gang);
+    if (highest - usual_rate <= least_gain) return usual;
+    Placement best = usual;
+    double best_rate = usual_rate;
+    try_places(gang, free_nodes(gang, rules), [&](Placement place) {
+        const double rate = estimated_rate(gang, place);
+        if (rate <= best_rate || rate - usual_rate <= least_gain || !may_have(place, rules)) return true;
+        best = std::move(place);
+        best_rate = rate;
+        return rate < highest;
+    });
+    return best;
 }
 
 allocator::ClusterJob PlacesByPlan::as_planned(const Gang& gang, const Placement& placement) {
@@ -284,16 +328,10 @@ std::ptrdiff_t PlacesByPlan::spare_whole_nodes(const Gang& gang, const Rules& ru
 
 Placement PlacesByPlan::choose(const Gang& gang, const Placement& usual, const Rules& rules) {
     if (!place_matters_ || !reads(gang) || !is_known(usual)) return usual;
-    const double ideal = ideal_at(gang, usual);
-    if (!(ideal > 0)) return usual;
-    std::vector<Placement> places = other_places(gang, usual, free_nodes(gang, rules));
-    std::erase_if(places,
-                  [&](const Placement& place) { return place.size() > rules.nodes_max || !rules.allows(place); });
+    if (!(ideal_at(gang, usual) > 0)) return usual;
+    if (trials_left_ < 2) return choose_by_estimate(gang, usual, rules);
+    std::vector<Placement> places = other_places(gang, usual, rules);
     if (places.empty()) return usual;
-    if (trials_left_ < 2) {
-        const double gain = estimated_rate(gang, places.front()) - estimated_rate(gang, usual);
-        return gain > kLeastGain * ideal ? places.front() : usual;
-    }
     places.insert(places.begin(), usual);
     std::vector<allocator::PlanValue> values;
     values.reserve(places.size());

@@ -7,6 +7,7 @@
 // added and removed. On large clusters, where there is no time to solve plans, an estimate from networks and data
 // decides alone. One thread.
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <functional>
@@ -71,10 +72,27 @@ private:
     };
     using FreeNodes = std::vector<FreeNode>;
 
+    struct Network {
+        double bytes_per_second = 0;
+        double received = 0;  // bytes/s, by the jobs that read there
+        int readers = 0;
+
+        // Returns what is unused, or an equal part for one more job if that is more.
+        double left() const { return std::max(bytes_per_second - received, bytes_per_second / (1 + readers)); }
+    };
+
     FreeNodes free_nodes(const Gang& gang, const Rules& rules);
-    std::vector<Placement> other_places(const Gang& gang, const Placement& usual, FreeNodes nodes) const;
+    template <typename Take>
+    void try_places(const Gang& gang, FreeNodes nodes, const Take& take) const;
+    std::vector<Placement> other_places(const Gang& gang, const Placement& usual, const Rules& rules);
+    Placement choose_by_estimate(const Gang& gang, const Placement& usual, const Rules& rules);
+    static bool may_have(const Placement& placement, const Rules& rules) {
+        return placement.size() <= rules.nodes_max && rules.allows(placement);
+    }
     double estimated_rate(const Gang& gang, const Placement& placement) const;
+    std::uint32_t nodes_least(const Gang& gang) const;
     double ideal_at(const Gang& gang, const Placement& placement) const;
+    double highest_ideal(const Gang& gang) const;
     allocator::PlanValue value_at(const Gang& gang, const Placement& placement);
 
     allocator::ClusterJob as_planned(const Gang& gang, const Placement& placement);
@@ -86,21 +104,20 @@ private:
     double hits_of_others(const Gang& gang, const Placement& placement) const;
     double hits_of(std::uint32_t dataset, const allocator::NodeCache& cached) const;
     double hits_on(std::uint32_t dataset, std::uint32_t state_node) const;
-    double network_left(std::uint32_t state_node) const;
     void find_room();
     void count_reads(const allocator::ClusterJob& job, double rate, int times);
 
     const Snapshot& snapshot_;
     PlanInput input_;
     const GpuCluster& cluster_;
-    std::vector<std::uint32_t> gpus_on_largest_node_;  // by GPU type
-    std::uint32_t largest_gang_gpus_ = 0;              // of all jobs of the snapshot
-    std::vector<double> rates_;                        // by job of the state
-    std::vector<double> received_;                     // by node of the state: bytes/s by its network
-    std::vector<double> hits_;                         // by node of the state: zeros, except within free_nodes()
-    std::vector<int> readers_;                         // by node of the state
-    std::vector<double> wanted_;                       // by dataset of the state: the sum of its running jobs' f*
-    std::vector<int> jobs_reading_;                    // by dataset of the state: the number of these jobs
+    std::vector<std::uint32_t> gpus_on_largest_node_;      // by GPU type
+    std::uint32_t largest_gang_gpus_ = 0;                  // of all jobs of the snapshot
+    std::vector<double> rates_;                            // by job of the state
+    std::vector<std::vector<std::uint32_t>> known_nodes_;  // by GPU type: the nodes that plans know
+    std::vector<Network> networks_;                        // by node of the state
+    std::vector<double> hits_;                             // by node of the state: zeros, except within free_nodes()
+    std::vector<double> wanted_;                           // by dataset of the state: the sum of its running jobs' f*
+    std::vector<int> jobs_reading_;                        // by dataset of the state: the number of these jobs
     std::vector<double> room_;    // by node of the state: bytes of cache that no running job's dataset has
     bool place_matters_ = false;  // some network is limited, or nodes cache for themselves
     std::size_t trials_left_ = 0;

@@ -274,5 +274,23 @@ TEST_F(PlaceChoiceOnLargeCluster, JobStaysWhereItFitsIfNetworksDoNotBind) {
     EXPECT_EQ(chosen(add(1), {{0, 0b10}}), (Gpus{{0, 1}}));
 }
 
+TEST_F(PlaceChoiceOnLargeCluster, PlaceThatIsNotAllowedIsNotChosen) {
+    forbidden_ = {1999};
+    EXPECT_EQ(chosen(add(1), {{0, 0b10}}), (Gpus{{0, 1}}));
+}
+
+TEST_F(PlaceChoiceOnLargeCluster, GangSpreadsOverAsManyNetworksAsItNeeds) {
+    EXPECT_EQ(chosen(add(4), {{0, 0b11110}}), (Gpus{{0, 1}, {1, 1}, {2, 1}, {1999, 1}}));
+    input_.state.nodes[1999].nic_bytes_per_second = 2 * kNetwork;
+    EXPECT_EQ(chosen(add(4), {{0, 0b11110}}), (Gpus{{1999, 4}})) << "fewer nodes go first if they are as good";
+}
+
+TEST_F(PlaceChoiceOnLargeCluster, GangIsSplitIfMoreNodesMakeItFaster) {
+    for (auto& node : input_.state.nodes) node.nic_bytes_per_second = 100 * kNetwork;
+    const std::uint32_t job = add(2);
+    world_.specs[job].rate_by_nodes = {0.5, 1};
+    EXPECT_EQ(chosen(job, {{0, 0b110}}), (Gpus{{0, 1}, {1999, 1}}));
+}
+
 }  // namespace
 }  // namespace larder::scheduler::tests
