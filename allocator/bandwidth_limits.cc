@@ -43,22 +43,25 @@ std::vector<double> least_cache(const Problem& problem, std::span<const double> 
     return least;
 }
 
-std::vector<Saving> savings_with_floors(const Problem& problem, std::span<const double> rates) {
+std::vector<Saving> savings_with_floors(const Problem& problem, std::span<const double> rates,
+                                        std::span<double> more_if_kept) {
     std::vector<Saving> savings;
-    savings.reserve(2 * problem.reads.size());
+    savings.reserve(problem.reads.size());
     for (std::size_t j = 0; j < rates.size(); ++j) {
         const double floor = problem.bandwidth_floors[j];
         if (!has_floor(problem, j) || rates[j] <= floor) continue;
         for (const Read& read : problem.reads_of(j)) {
             const GroupCache& cache = problem.caches[read.cache];
-            const double reads = read.part * rates[j] / cache.size;
-            const double up_to_bytes = problem.bytes_for(j, cache, 1 - floor / rates[j]);
+            const double reads = read.part * rates[j];
             const double added = problem.gains_of_added[j];
-            savings.push_back({.cache = read.cache, .up_to_bytes = up_to_bytes, .density = reads * added});
-            if (cache.cached <= 0 || problem.gains_of_kept[j] <= added) continue;
+            const double kept = std::max(added, problem.gains_of_kept[j]);
+            const double up_to_bytes = problem.bytes_for(j, cache, 1 - floor / rates[j]);
+            // Cached bytes up to which the job saves all end at the same place, where one sum stands for all jobs.
+            const bool ends_cached = up_to_bytes <= cache.cached;
+            if (!ends_cached) more_if_kept[read.cache] += reads * (kept - added);
             savings.push_back({.cache = read.cache,
-                               .up_to_bytes = std::min(up_to_bytes, cache.cached),
-                               .density = reads * (problem.gains_of_kept[j] - added)});
+                               .up_to_bytes = up_to_bytes,
+                               .density = reads * (ends_cached ? kept : added) / cache.size});
         }
     }
     return savings;
@@ -79,13 +82,14 @@ std::vector<Saving> by_cache(std::vector<Saving> savings, std::size_t caches) {
 
 }  // namespace
 
-std::vector<Saving> pieces_of(const Problem& problem, std::span<const double> density, std::vector<Saving> savings) {
+std::vector<Saving> pieces_of(const Problem& problem, std::span<const double> density, std::span<const double> kept,
+                              std::vector<Saving> savings) {
     savings = by_cache(std::move(savings), density.size());
     const auto ends_earlier = [](const Saving& a, const Saving& b) {
         return a.up_to_bytes != b.up_to_bytes ? a.up_to_bytes < b.up_to_bytes : a.density > b.density;
     };
     std::vector<Saving> pieces;
-    pieces.reserve(density.size() + savings.size());
+    pieces.reserve(2 * density.size() + savings.size());
     auto begin = savings.begin();
     for (std::uint32_t i = 0; i < density.size(); ++i) {
         const auto end = std::find_if(begin, savings.end(), [i](const Saving& saving) { return saving.cache != i; });
@@ -95,13 +99,23 @@ std::vector<Saving> pieces_of(const Problem& problem, std::span<const double> de
         if (!std::ranges::is_sorted(of_cache, ends_earlier)) std::ranges::sort(of_cache, ends_earlier);
         // The cache's last bytes save only for jobs without a floor.
         Saving piece{.cache = i, .up_to_bytes = problem.caches[i].cap, .density = density[i]};
-        for (const Saving& saving : of_cache | std::views::reverse) {
-            if (saving.up_to_bytes < piece.up_to_bytes) {
+        const auto add = [&](double up_to_bytes, double more) {
+            if (up_to_bytes < piece.up_to_bytes) {
                 if (piece.density > 0) pieces.push_back(piece);
-                piece.up_to_bytes = saving.up_to_bytes;
+                piece.up_to_bytes = up_to_bytes;
             }
-            piece.density += saving.density;
+            piece.density += more;
+        };
+        const double cached = problem.caches[i].cached;
+        bool counts_kept = cached > 0 && kept[i] > 0;
+        for (const Saving& saving : of_cache | std::views::reverse) {
+            if (counts_kept && saving.up_to_bytes <= cached) {
+                add(cached, kept[i]);
+                counts_kept = false;
+            }
+            add(saving.up_to_bytes, saving.density);
         }
+        if (counts_kept) add(cached, kept[i]);
         if (piece.density > 0) pieces.push_back(piece);
     }
     return pieces;

@@ -31,13 +31,16 @@ inline bool has_floor(const Problem& problem, std::size_t job) {
     return problem.gains_of_kept[job] > 0 && problem.bandwidth_floors[job] > 0;
 }
 
-// Returns the savings of the jobs with floors, at these rates.
-std::vector<Saving> savings_with_floors(const Problem& problem, std::span<const double> rates);
+// Returns the savings of the jobs with floors, at these rates. Adds to `more_if_kept`, by cache, what each byte that is
+// cached now saves beyond these, in remote bytes per second for the whole cache.
+std::vector<Saving> savings_with_floors(const Problem& problem, std::span<const double> rates,
+                                        std::span<double> more_if_kept);
 
 // Cuts each cache into pieces of equal density, its last bytes first: bytes below `up_to_bytes` save at least
-// `density`. The argument `density`, by cache, is what any byte saves for jobs without floors; `savings` are those of
-// the others. Pieces that save nothing or have no bytes are left out.
-std::vector<Saving> pieces_of(const Problem& problem, std::span<const double> density, std::vector<Saving> savings);
+// `density`. By cache, any byte saves `density` for jobs without floors, and a byte that is cached now saves `kept`
+// more; `savings` are those of the others. Pieces that save nothing or have no bytes are left out.
+std::vector<Saving> pieces_of(const Problem& problem, std::span<const double> density, std::span<const double> kept,
+                              std::vector<Saving> savings);
 
 // Returns the highest rate that the cap of job `index` (in Problem::jobs) allows with all cache that can be cached.
 double highest_rate(const Problem& problem, std::size_t index);

@@ -71,11 +71,13 @@ private:
 struct Savings {
     std::vector<double> density;    // remote bytes per second that a byte of each cache saves, if it has yet to be read
     std::vector<double> unbounded;  // the same without jobs that have floors
-    std::vector<Saving> bounded;    // of jobs that have floors, and what cached bytes save beyond bytes yet to be read
+    std::vector<double> kept;       // what a byte that is cached now saves beyond a byte that has yet to be read
+    std::vector<Saving> bounded;    // of jobs that have floors
 
     // Returns a density that no byte of a cache exceeds.
     double highest_density() const {
         double sum = std::ranges::max(unbounded);
+        for (const double more : kept) sum += more;
         for (const Saving& saving : bounded) sum += saving.density;
         return sum;
     }
@@ -85,7 +87,7 @@ struct Savings {
 CacheSplit fill(const Problem& problem, Savings savings, std::span<const double> least) {
     Filling filling(problem);
     for (std::uint32_t i = 0; i < least.size(); ++i) filling.give(i, least[i]);
-    const std::vector<Saving> pieces = pieces_of(problem, savings.unbounded, std::move(savings.bounded));
+    const std::vector<Saving> pieces = pieces_of(problem, savings.unbounded, savings.kept, std::move(savings.bounded));
     std::vector<double> piece_densities;
     piece_densities.reserve(pieces.size());
     for (const Saving& piece : pieces) piece_densities.push_back(piece.density);
@@ -116,8 +118,9 @@ namespace {
 
 Savings savings_of(const Problem& problem, std::span<const double> rates) {
     const std::size_t count = problem.caches.size();
-    Savings savings{.density = std::vector<double>(count), .unbounded = std::vector<double>(count)};
-    std::vector<double> more_if_kept(count);
+    Savings savings{.density = std::vector<double>(count),
+                    .unbounded = std::vector<double>(count),
+                    .kept = std::vector<double>(count)};
     for (std::size_t j = 0; j < rates.size(); ++j) {
         const double if_added = rates[j] * problem.gains_of_added[j];
         const double if_unbounded = has_floor(problem, j) ? 0 : if_added;
@@ -125,16 +128,14 @@ Savings savings_of(const Problem& problem, std::span<const double> rates) {
         for (const Read& read : problem.reads_of(j)) {
             savings.density[read.cache] += read.part * if_added;
             savings.unbounded[read.cache] += read.part * if_unbounded;
-            more_if_kept[read.cache] += read.part * more;
+            savings.kept[read.cache] += read.part * more;
         }
     }
-    if (problem.limits_bandwidth) savings.bounded = savings_with_floors(problem, rates);
+    if (problem.limits_bandwidth) savings.bounded = savings_with_floors(problem, rates, savings.kept);
     for (std::uint32_t i = 0; i < count; ++i) {
-        const GroupCache& cache = problem.caches[i];
-        savings.density[i] /= cache.size;
-        savings.unbounded[i] /= cache.size;
-        if (cache.cached <= 0 || more_if_kept[i] <= 0) continue;
-        savings.bounded.push_back({.cache = i, .up_to_bytes = cache.cached, .density = more_if_kept[i] / cache.size});
+        savings.density[i] /= problem.caches[i].size;
+        savings.unbounded[i] /= problem.caches[i].size;
+        savings.kept[i] /= problem.caches[i].size;
     }
     return savings;
 }
@@ -148,7 +149,9 @@ std::vector<double> mixed(std::span<const double> first, std::span<const double>
 
 Savings blended(const Savings& first, const Savings& second, double part) {
     Savings both{.density = mixed(first.density, second.density, part),
-                 .unbounded = mixed(first.unbounded, second.unbounded, part)};
+                 .unbounded = mixed(first.unbounded, second.unbounded, part),
+                 .kept = mixed(first.kept, second.kept, part),
+                 .bounded = {}};
     for (const auto& [savings, weight] : {std::pair(&first, 1 - part), std::pair(&second, part)}) {
         for (Saving saving : savings->bounded) {
             saving.density *= weight;
