@@ -210,11 +210,28 @@ void PlacesByPlan::try_places(const Gang& gang, FreeNodes nodes, const Take& tak
         const auto better = [&](const FreeNode& a, const FreeNode& b) {
             return worth(a) != worth(b) ? worth(a) > worth(b) : a.node < b.node;
         };
+        // One node is found without sorting: the best one with room for the gang, if it is among the best of all.
+        const auto one_node = [&] {
+            const FreeNode* best = nullptr;
+            for (const FreeNode& node : nodes) {
+                if (node.count() >= gang.gpus && (best == nullptr || better(node, *best))) best = &node;
+            }
+            const auto precedes = [&](const FreeNode& node) { return better(node, *best); };
+            if (best == nullptr || std::ranges::count_if(nodes, precedes) >= kNodesMax) return Placement();
+            return Placement{{.node = best->node, .gpus = lowest_bits(best->free, gang.gpus)}};
+        };
         const auto end = nodes.begin() + std::min(kNodesMax, std::ssize(nodes));
-        if (end != nodes.end()) std::ranges::nth_element(nodes, end, better);
-        std::sort(nodes.begin(), end, better);
+        bool is_sorted = false;
         for (std::uint32_t parts = 1; parts <= gang.gpus; parts *= 2) {
-            Placement placement = place_on({nodes.begin(), end}, (gang.gpus + parts - 1) / parts);
+            Placement placement = parts == 1 ? one_node() : Placement();
+            if (placement.empty()) {
+                if (!is_sorted) {
+                    if (end != nodes.end()) std::ranges::nth_element(nodes, end, better);
+                    std::sort(nodes.begin(), end, better);
+                    is_sorted = true;
+                }
+                placement = place_on({nodes.begin(), end}, (gang.gpus + parts - 1) / parts);
+            }
             if (!placement.empty() && !take(std::move(placement))) return false;
         }
         return true;
