@@ -56,7 +56,7 @@ std::vector<Saving> savings_with_floors(const Problem& problem, std::span<const 
             const double added = problem.gains_of_added[j];
             const double kept = std::max(added, problem.gains_of_kept[j]);
             const double up_to_bytes = problem.bytes_for(j, cache, 1 - floor / rates[j]);
-            // Cached bytes up to which the job saves all end at the same place, where one sum stands for all jobs.
+            // Jobs that save beyond the cached bytes save more on all of these: one sum for the cache stands for them.
             const bool ends_cached = up_to_bytes <= cache.cached;
             if (!ends_cached) more_if_kept[read.cache] += reads * (kept - added);
             savings.push_back({.cache = read.cache,

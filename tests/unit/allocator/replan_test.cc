@@ -84,6 +84,18 @@ TEST(Epochs, CacheThatIsFilledCountsInFullUntilTheJobEnds) {
     EXPECT_DOUBLE_EQ(plan.jobs[0].steady_hit_ratio, 0.7);
 }
 
+TEST(Epochs, CacheThatIsFilledCountsInFullAsFarAsTheFloorLeavesMisses) {
+    ClusterState state = cluster(5, 100);
+    add_dataset(state, "A", 100).cached = {{.node = 0, .disk_bytes = bytes(70)}};
+    add_dataset(state, "B", 100);
+    add_job(state, "a", 0, 1).remaining_epochs = 2;
+    add_job(state, "b", 1, 0.6);
+    state.jobs[0].bandwidth_floor_bytes_per_second = 0.01 * kBytesPerGB;
+    expect_quotas(planned(state, ObjectiveKind::efficiency), {70, 30});
+    state.jobs[0].bandwidth_floor_bytes_per_second = 0.5 * kBytesPerGB;
+    expect_quotas(planned(state, ObjectiveKind::efficiency), {50, 50});
+}
+
 TEST(Epochs, GainsOfCacheFallAsEpochsGoBy) {
     const auto expect = [](double kept, double added, const CacheGains& gains) {
         EXPECT_DOUBLE_EQ(gains.of_kept, kept);
