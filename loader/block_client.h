@@ -45,6 +45,7 @@ public:
     SampleFormat& format() { return *format_; }
     // Must be called once, before the first block is acquired.
     Result<void> attach(const AttachOptions& options);
+    void set_reconnect_timeout_ms(std::int64_t timeout_ms) { options_.reconnect_timeout_ms = timeout_ms; }
     // Ends the session. Blocks already here stay readable.
     void close();
 

@@ -30,6 +30,8 @@ public:
     const protocol::Manifest& manifest() const { return client_->manifest(); }
     // See Dataset::fetch.
     Result<Batch> fetch(std::span<const std::uint64_t> indices);
+    std::uint64_t slot_bytes() const { return client_->slot_bytes(); }
+    void set_reconnect_timeout_ms(std::int64_t timeout_ms) { client_->set_reconnect_timeout_ms(timeout_ms); }
     // Serves the session while nothing is fetched: the daemon takes back memory that no batch holds.
     Result<void> tick() { return client_->tick(); }
     void set_training_loop(std::shared_ptr<const TrainingLoopWait> loop,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import json
 import mmap
 import os
@@ -12,6 +13,7 @@ import random
 import signal
 import subprocess
 import sys
+import tarfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -253,6 +255,137 @@ def test_reader_and_mount_can_be_ended_while_a_read_waits(
     assert mounted.end() == 0
     assert readers[1].wait() == 1
     assert os.listdir(mounted.directory) == []
+
+
+def test_every_waiting_reader_can_be_killed(
+    own_daemon: Daemon, make_raw: Callable[..., Data], mount: Callable[..., Mount]
+) -> None:
+    data = make_raw(own_daemon)
+    mounted = mount(own_daemon, data.name, "--timeout", "600")
+    own_daemon.end(signal.SIGKILL)
+    readers = [subprocess.Popen(["cat", mounted.directory / key], stdout=subprocess.DEVNULL,
+                                stderr=subprocess.DEVNULL) for key in sorted(data.contents)[:60]]  # fmt: skip
+    time.sleep(0.5)
+    assert (mounted.directory / "ant").is_dir()
+    for reader in readers:
+        reader.terminate()
+    assert {reader.wait() for reader in readers} == {-signal.SIGTERM}
+
+
+def test_handled_signal_does_not_end_a_read(
+    own_daemon: Daemon, make_raw: Callable[..., Data], mount: Callable[..., Mount]
+) -> None:
+    data = make_raw(own_daemon)
+    mounted = mount(own_daemon, data.name)
+    key, content = next(iter(data.contents.items()))
+    own_daemon.end(signal.SIGKILL)
+    program = (
+        "import os, signal, sys\n"
+        "signal.signal(signal.SIGUSR1, lambda *_: None)\n"
+        "file = os.open(sys.argv[1], os.O_RDONLY)\n"
+        "print('reading', flush=True)\n"
+        "os.write(2, os.read(file, 1 << 20))\n"
+    )
+    # The C library's own retries must not hide an EINTR, so the signal's handler returns to the read itself.
+    reader = subprocess.Popen([sys.executable, "-c", program, mounted.directory / key], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert reader.stdout is not None and reader.stdout.readline() == b"reading\n"
+    for _ in range(3):
+        time.sleep(0.2)
+        reader.send_signal(signal.SIGUSR1)
+    assert reader.poll() is None
+    own_daemon.start()
+    assert reader.communicate()[1] == content
+
+
+def test_daemon_with_few_sessions_serves_many_readers(
+    larder_bin: pathlib.Path, tmp_path: pathlib.Path, make_raw: Callable[..., Data], mount: Callable[..., Mount]
+) -> None:
+    daemon = Daemon(larder_bin, tmp_path / "few", "--session.count-max", "3")
+    daemon.start()
+    data = make_raw(daemon)
+    mounted = mount(daemon, data.name, "--timeout", "2")
+    keys = sorted(data.contents)[:48]
+    readers = [subprocess.Popen(["cat", mounted.directory / key], stdout=subprocess.PIPE) for key in keys]
+    assert [reader.communicate()[0] for reader in readers] == [data.contents[key] for key in keys]
+    assert mounted.end() == 0
+    daemon.end()
+
+
+def misses_of(daemon: Daemon) -> int:
+    (job,) = json.loads(daemon.command("--json", "jobs"))["jobs"]
+    return int(job["counters"]["misses"])
+
+
+def test_uncached_file_is_fetched_once(own_daemon: Daemon, tmp_path: pathlib.Path, mount: Callable[..., Mount]) -> None:
+    files = tmp_path / "files"
+    files.mkdir()
+    names = [f"{i:04}.bin" for i in range(8 * 127 + 1)]
+    for i, name in enumerate(names):
+        (files / name).write_bytes(i.to_bytes(4, "big") * 64)
+    own_daemon.command("dataset", "add", "uncached", files, "--quota-memory", "0", "--quota-disk", "0")
+    mounted = mount(own_daemon, "uncached")
+    with open(mounted.directory / names[-1], "rb", buffering=0) as file:
+        # Longer than samples of closed files are kept.
+        for at in range(3):
+            assert os.pread(file.fileno(), 4, 4 * at) == (8 * 127).to_bytes(4, "big")
+            time.sleep(1.5)
+    assert misses_of(own_daemon) == 1
+    # Eight programs that each read their part in order. Fetches of 1, 2, 4, ... 64 files are as long as a part.
+    for i in range(127):
+        for part in range(8):
+            at = 127 * part + i
+            assert (mounted.directory / names[at]).read_bytes()[:4] == at.to_bytes(4, "big")
+    assert misses_of(own_daemon) == len(names)
+
+
+def test_mount_that_waits_for_a_daemon_can_be_ended(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    directory = tmp_path / "waiting"
+    directory.mkdir()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        words = [larder_bin / "larder", "mount", "any", directory, "--socket", tmp_path / "none", "--timeout", "600"]
+        waiting = subprocess.Popen(words, stderr=subprocess.PIPE)
+        time.sleep(0.5)
+        assert waiting.poll() is None
+        waiting.send_signal(number)
+        assert waiting.wait() != 0
+
+
+def test_unmount_leaves_other_file_systems_alone(raw: Data, tmp_path: pathlib.Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "none", other], check=True)
+    try:
+        for directory in (other, tmp_path):
+            refused = raw.daemon.try_command("unmount", directory)
+            assert refused.returncode == 4 and "is no mount of larder mount" in refused.stderr, refused
+        assert os.path.ismount(other)
+    finally:
+        subprocess.run(["umount", other], check=True)
+
+
+def test_process_that_ends_leaves_a_later_mount_alone(raw: Data, mount: Callable[..., Mount]) -> None:
+    first = mount(raw.daemon, raw.name)
+    with open(first.directory / "ant" / "0000.png", "rb"):
+        raw.daemon.command("unmount", "--lazy", first.directory)
+        second = Mount(raw.daemon, raw.name, first.directory)
+        assert first.end() == 0
+    assert contents_below(first.directory) == raw.contents
+    assert second.end() == 0
+
+
+def test_tar_with_unusual_members(own_daemon: Daemon, tmp_path: pathlib.Path, mount: Callable[..., Mount]) -> None:
+    tars = tmp_path / "tars"
+    tars.mkdir()
+    members = {"./a.txt": b"a", "d/b.txt": b"b", "c.TXT": b"c", "long" * 70 + ".txt": b"long", "z.txt": b"z"}
+    with tarfile.open(tars / "x.tar", "w", format=tarfile.PAX_FORMAT) as tar:
+        for name, content in members.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    own_daemon.command("dataset", "add", "unusual", tars, "--format", "webdataset")
+    mounted = mount(own_daemon, "unusual")
+    expected = {"x.tar/a.txt": b"a", "x.tar/d_b.txt": b"b", "x.tar/c.txt": b"c", "x.tar/z.txt": b"z"}
+    assert contents_below(mounted.directory) == expected
 
 
 def test_open_file_does_not_hold_up_the_end(raw: Data, mount: Callable[..., Mount]) -> None:

@@ -158,7 +158,8 @@ Result<pid_t> run_in_background(const BackgroundProcess& background) {
     output.erase(
         0, std::max(static_cast<std::size_t>(log_bytes_before), output.size() - std::min(output.size(), kTailBytes)));
     while (output.ends_with('\n')) output.pop_back();
-    return fail(error_code_of(status), background.command + " ended before it was ready; " + background.log + " has:\n" + output);
+    return fail(error_code_of(status),
+                background.command + " ended before it was ready; " + background.log + " has:\n" + output);
 }
 
 std::vector<std::string> own_arguments() {

@@ -9,6 +9,8 @@
 #include <sys/mount.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
@@ -27,6 +29,7 @@
 #include "tools/cli/background_process.h"
 #include "tools/cli/run_program.h"
 #include "tools/mount/file_system.h"
+#include "tools/mount/mount_table.h"
 
 namespace larder::mount {
 namespace {
@@ -37,6 +40,7 @@ namespace json = boost::json;
 constexpr std::uint64_t kReaderMemory_bytes = 32 << 20;
 // How long programs that have files open may hold up the end of this process.
 constexpr std::chrono::seconds kEndMax{2};
+constexpr std::array kEnds{SIGINT, SIGTERM, SIGHUP};
 
 struct MountCommand {
     std::string dataset;
@@ -88,8 +92,20 @@ Result<TreeAccess> access_of(const Context& context, const std::string& dataset)
     return TreeAccess{.owner = *owner, .group = *group, .mode = *mode};
 }
 
-// Unmounts. `lazy`: takes the directory away at once, although programs may have files open.
-Result<void> unmount(const std::string& directory, bool lazy) {
+// Unmounts a mount of Larder. `lazy`: takes the directory away at once, although programs may have files open.
+Result<void> unmount(const std::string& path, bool lazy) {
+    // A dead mount has no canonical path of its own, but its parent has.
+    std::error_code error;
+    const std::filesystem::path absolute = std::filesystem::absolute(path, error).lexically_normal();
+    const bool ends_with_slash = !absolute.has_filename();
+    const std::filesystem::path named = ends_with_slash ? absolute.parent_path() : absolute;
+    const auto parent = std::filesystem::canonical(named.parent_path(), error);
+    if (error) return fail_errno(error.value(), "open " + named.parent_path().string());
+    const std::string directory = parent / named.filename();
+    const auto mounted = find_mount(directory);
+    if (!mounted || mounted->type != kMountType) {
+        return fail(ErrorCode::not_found, directory + " is no mount of larder mount");
+    }
     if (::geteuid() == 0) {
         if (::umount2(directory.c_str(), lazy ? MNT_DETACH : 0) == 0) return {};
         if (errno == EBUSY) {
@@ -109,11 +125,12 @@ Result<void> unmount(const std::string& directory, bool lazy) {
     return {};
 }
 
-// Checks that the directory can be mounted on. Unmounts what a mount left whose process was killed.
+// Checks that the directory can be mounted on. Returns its absolute path.
 Result<std::string> prepare(const std::string& directory) {
     std::error_code error;
     auto status = std::filesystem::status(directory, error);
     if (error == std::errc::not_connected) {
+        // The dead mount of a killed process.
         if (auto unmounted = unmount(directory, true); !unmounted) return std::unexpected(unmounted.error());
         status = std::filesystem::status(directory, error);
     }
@@ -156,11 +173,21 @@ void serve(FileSystem& files, const sigset_t& ends) {
     waiting.join();
 }
 
+// True also if a signal ends this process before the thread of `serve` takes it.
+bool is_interrupted() {
+    sigset_t pending;
+    ::sigpending(&pending);
+    for (const int signal : kEnds) {
+        if (sigismember(&pending, signal) != 0) return true;
+    }
+    return FileSystem::is_interrupted();
+}
+
 int run(const Context& context, MountCommand command) {
     // Blocked before any thread begins, so that only the thread that waits for them takes them.
     sigset_t ends;
     sigemptyset(&ends);
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&ends, signal);
+    for (const int signal : kEnds) sigaddset(&ends, signal);
     ::pthread_sigmask(SIG_BLOCK, &ends, nullptr);
     const auto directory = prepare(command.directory);
     if (!directory) return cli::report(context, directory.error());
@@ -170,7 +197,7 @@ int run(const Context& context, MountCommand command) {
                                                        .socket = command.socket,
                                                        .memory_budget_bytes = kReaderMemory_bytes,
                                                        .reconnect_timeout_ms = std::int64_t{command.timeout_s} * 1000,
-                                                       .interrupted = FileSystem::is_interrupted}});
+                                                       .interrupted = is_interrupted}});
     if (!pool) return cli::report(context, pool.error());
     auto access = access_of(context, command.dataset);
     if (!access && command.allow_other) {
@@ -201,7 +228,7 @@ int run_detached(const Context& context, MountCommand command) {
     }
     // The last value of a flag counts, so this overrides every form of --detach.
     std::vector<std::string> arguments = cli::own_arguments();
-    arguments.emplace_back("--detach=false");
+    arguments.insert(std::ranges::find(arguments, "--"), "--detach=false");
     const auto pid =
         cli::run_in_background({.command = "larder mount", .arguments = std::move(arguments), .log = command.log});
     if (!pid) return cli::report(context, pid.error());

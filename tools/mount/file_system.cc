@@ -8,6 +8,9 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <csignal>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
@@ -16,7 +19,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/file.h"
 #include "base/server/logging.h"
+#include "tools/mount/mount_table.h"
 
 namespace larder::mount {
 namespace {
@@ -46,7 +51,23 @@ void log_message(fuse_log_level, const char* format, va_list values) {
     log_warn("libfuse says", {{"message", std::string_view(text.data())}});
 }
 
-// What `errno` a failed read has: programs know few.
+// True if SIGKILL awaits the thread. The kernel makes each signal that ends a process one.
+bool is_being_killed(pid_t thread) {
+    constexpr std::uint64_t kKill = std::uint64_t{1} << (SIGKILL - 1);
+    const std::string status = read_file("/proc/" + std::to_string(thread) + "/status").value_or("");
+    if (status.empty()) return true;
+    std::uint64_t pending = 0;
+    for (const std::string_view key : {"\nSigPnd:\t", "\nShdPnd:\t"}) {
+        const std::size_t at = status.find(key);
+        if (at == std::string::npos) continue;
+        std::uint64_t signals = 0;
+        std::from_chars(status.data() + at + key.size(), status.data() + status.size(), signals, 16);
+        pending |= signals;
+    }
+    return (pending & kKill) != 0;
+}
+
+// The errno for an error, of which programs know few.
 int errno_of(const Error& error) {
     switch (error.code) {
         case ErrorCode::cancelled: return EINTR;
@@ -78,7 +99,9 @@ struct Operations {
         attributes.st_size = static_cast<off_t>(node.size_bytes);
         attributes.st_blocks = static_cast<blkcnt_t>((node.size_bytes + 511) / 512);
         attributes.st_blksize = kReadMax_bytes;
-        attributes.st_mtim = {.tv_sec = node.modified_ns / 1'000'000'000, .tv_nsec = node.modified_ns % 1'000'000'000};
+        const auto since_1970 = std::chrono::nanoseconds(node.modified_ns);
+        const auto seconds = std::chrono::floor<std::chrono::seconds>(since_1970);
+        attributes.st_mtim = {.tv_sec = seconds.count(), .tv_nsec = (since_1970 - seconds).count()};
         attributes.st_ctim = attributes.st_mtim;
         attributes.st_atim = attributes.st_mtim;
         return attributes;
@@ -133,7 +156,7 @@ struct Operations {
         fuse_reply_attr(request, &found, kKept_s);
     }
 
-    static void open(fuse_req_t request, fuse_ino_t, fuse_file_info* file) {
+    static void open(fuse_req_t request, fuse_ino_t inode, fuse_file_info* file) {
         if ((file->flags & O_ACCMODE) != O_RDONLY) {
             fuse_reply_err(request, EROFS);
             return;
@@ -142,7 +165,16 @@ struct Operations {
         file->direct_io = caches ? 0 : 1;
         file->keep_cache = caches ? 1 : 0;
         file->noflush = 1;
-        fuse_reply_open(request, file);
+        FileSystem& files = of(request);
+        const auto content = files.tree_->content(inode);
+        if (content) files.pool_.note_open(content->sample);
+        // If the program is gone, nothing will be released.
+        if (fuse_reply_open(request, file) != 0 && content) files.pool_.note_closed(content->sample);
+    }
+
+    static void release(fuse_req_t request, fuse_ino_t inode, fuse_file_info*) {
+        if (const auto content = of(request).tree_->content(inode)) of(request).pool_.note_closed(content->sample);
+        fuse_reply_err(request, 0);
     }
 
     static void read(fuse_req_t request, fuse_ino_t inode, std::size_t bytes_max, off_t offset, fuse_file_info*) {
@@ -235,6 +267,7 @@ struct Operations {
         table.getattr = get_attributes;
         table.open = open;
         table.read = read;
+        table.release = release;
         table.opendir = open_directory;
         table.readdir = read_directory;
         table.readdirplus = read_directory_plus;
@@ -267,6 +300,7 @@ Result<std::unique_ptr<FileSystem>> FileSystem::mount(MountOptions options, Samp
         return fail(ErrorCode::internal, "cannot mount on " + files->options_.directory + ": " + libfuse_message);
     }
     fuse_set_log_func(log_message);
+    if (const auto mounted = find_mount(files->options_.directory)) files->mount_id_ = mounted->id;
     files->is_mounted_ = true;
     return files;
 }
@@ -287,11 +321,20 @@ void FileSystem::run() {
 
 void FileSystem::unmount() {
     is_ending = true;
-    if (is_mounted_.exchange(false)) fuse_session_unmount(session_);
+    if (!is_mounted_.exchange(false)) return;
+    const auto mounted = find_mount(options_.directory);
+    if (mounted && mounted->id == mount_id_) {
+        fuse_session_unmount(session_);
+    } else {
+        fuse_session_exit(session_);
+    }
 }
 
 bool FileSystem::is_interrupted() {
-    return is_ending || (current_request != nullptr && fuse_req_interrupted(current_request) != 0);
+    if (is_ending) return true;
+    // Programs take EINTR for an error of the disk, so signals that they handle do not end a read, as on a local disk.
+    return current_request != nullptr && fuse_req_interrupted(current_request) != 0 &&
+           is_being_killed(fuse_req_ctx(current_request)->pid);
 }
 
 }  // namespace larder::mount

@@ -31,7 +31,7 @@ struct MountOptions {
     TreeAccess access;
     bool allow_other = false;  // users other than this process's may use the mount
     bool kernel_cache = false;
-    unsigned threads_max = 32;  // requests that are served at a time
+    unsigned threads_max = 512;  // requests that are served at a time
 };
 
 class FileSystem {
@@ -42,10 +42,11 @@ public:
 
     // Serves the kernel until the directory is unmounted or `unmount` is called.
     void run();
-    // Unmounts, so that `run` returns. May be called from another thread. Programs that have files open get ENODEV.
+    // Unmounts, so that `run` returns once no file is open. May be called from another thread. Leaves another mount on
+    // the same directory alone.
     void unmount();
 
-    // True if the request that this thread serves was interrupted, or the file system is being unmounted.
+    // True if the program whose request this thread serves is being killed, or the file system is being unmounted.
     static bool is_interrupted();
 
 private:
@@ -57,6 +58,7 @@ private:
     SamplePool& pool_;
     const std::unique_ptr<Tree> tree_;
     fuse_session* session_ = nullptr;
+    std::uint64_t mount_id_ = 0;
     std::atomic<bool> is_mounted_ = false;
 };
 

@@ -94,6 +94,8 @@ std::optional<ObjectTree::Entry> ObjectTree::entry_at(const ObjectNode& director
         const std::string_view path = manifest_.object(object).path;
         if (!is_below(path, base)) return std::nullopt;
         const std::size_t slash = path.find('/', begin);
+        const bool is_too_long = std::min(slash, path.size()) - begin > kNameBytesMax;
+        if (is_too_long) continue;
         if (slash != std::string_view::npos) {
             // The objects below this directory are followed by those whose next character is above the slash.
             std::string behind(path.substr(0, slash));

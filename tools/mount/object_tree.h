@@ -4,8 +4,8 @@
 // says where it is in the manifest, whose objects are sorted by path. So a tree of millions of files takes no memory,
 // and a number is valid as long as the manifest. Functions are pure and may be called from any thread.
 //
-// A path may be both an object and the directory of others, as on S3. Then the object is hidden, so that the others can
-// be reached.
+// Names of more than 255 bytes are left out: no file system has them. A path may be both an object and the directory of
+// others, as on S3. Then the object is hidden, so that the others can be reached.
 
 #include <cstdint>
 #include <optional>
@@ -15,6 +15,8 @@
 #include "cache/protocol/manifest.h"
 
 namespace larder::mount {
+
+inline constexpr std::size_t kNameBytesMax = 255;
 
 // An object or a directory.
 struct ObjectNode {

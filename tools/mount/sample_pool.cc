@@ -7,8 +7,16 @@
 namespace larder::mount {
 namespace {
 
-constexpr std::int64_t kKept_ns = 1'000'000'000;  // after the last use
-constexpr std::size_t kKeptMax = 256;
+// How long a sample is kept after its last use. Those of open files may be read on; those that were fetched ahead are
+// about to be read.
+constexpr std::int64_t kKept_ns = 1'000'000'000;
+constexpr std::int64_t kKeptAhead_ns = 30'000'000'000;
+constexpr std::int64_t kKeptOpen_ns = 60'000'000'000;
+constexpr std::size_t kKeptMax = 2048;
+// Of samples whose files are closed: for programs that read a file's fields one after the other, or a file twice. More
+// would be a cache beside the node's.
+constexpr std::size_t kClosedMax = 32;
+constexpr std::int64_t kRefusedPause_ns = 5'000'000'000;
 constexpr std::uint32_t kAheadMax = 64;  // samples
 constexpr std::uint64_t kAheadMax_bytes = 8 << 20;
 constexpr std::chrono::milliseconds kKeeperPeriod{250};
@@ -28,6 +36,8 @@ Result<std::unique_ptr<SamplePool>> SamplePool::open(PoolOptions options) {
 
 SamplePool::SamplePool(PoolOptions options, std::unique_ptr<detail::DatasetCore> first)
     : options_(std::move(options)), manifest_(first->manifest()) {
+    options_.readers_max =
+        std::clamp<std::uint64_t>(kPoolMemoryMax_bytes / first->slot_bytes(), 1, options_.readers_max);
     readers_.push_back(std::make_unique<Reader>(Reader{.core = std::move(first), .unused = {}}));
     idle_.push_back(readers_.back().get());
     keeper_ = std::jthread([this](const std::stop_token& stop) { keep_sessions(stop); });
@@ -40,20 +50,25 @@ SamplePool::~SamplePool() {
 }
 
 Result<std::shared_ptr<const Sample>> SamplePool::get(std::uint64_t sample) {
+    std::shared_ptr<Fetch> fetch;  // outlives the lock: the last owner of a sample must not hold it
     std::unique_lock lock(mutex_);
     for (;;) {
         const auto found = fetches_.find(sample);
         if (found == fetches_.end()) return get_absent(sample, lock);
-        const std::shared_ptr<Fetch> fetch = found->second;
+        fetch = found->second;
         while (!fetch->result) {
             if (auto waited = wait(lock); !waited) return std::unexpected(waited.error());
         }
         if (*fetch->result) {
-            keep(*fetch);
+            fetch->is_requested = true;
+            fetch->used_ns = clock_.now_ns();
+            if (fetch->is_kept) recent_.splice(recent_.end(), recent_, fetch->place);
             return *fetch->result;
         }
-        // The interruption of the thread that fetched it is not this one's, nor are faults of the samples behind.
-        if (fetch->is_first && fetch->result->error().code != ErrorCode::cancelled) return *fetch->result;
+        const Error& error = fetch->result->error();
+        if (error.code == ErrorCode::unavailable) return *fetch->result;
+        // Retry if the fetch was cancelled by its own thread, or if another sample of the group failed.
+        if (fetch->is_requested && error.code != ErrorCode::cancelled) return *fetch->result;
     }
 }
 
@@ -64,7 +79,7 @@ Result<std::shared_ptr<const Sample>> SamplePool::get_absent(std::uint64_t sampl
         const std::uint64_t next = sample + samples.size();
         const auto [place, is_new] = fetches_.try_emplace(next);
         if (!is_new) break;
-        place->second = std::make_shared<Fetch>(Fetch{.is_first = samples.empty()});
+        place->second = std::make_shared<Fetch>(Fetch{.is_requested = samples.empty()});
         fetches.push_back(place->second);
         samples.push_back(next);
     }
@@ -75,6 +90,10 @@ Result<std::shared_ptr<const Sample>> SamplePool::get_absent(std::uint64_t sampl
         got = fetch(**reader, samples);
         lock.lock();
         idle_.push_back(*reader);
+        if (!got && got.error().code == ErrorCode::unavailable) {
+            ++times_away_;
+            away_error_ = got.error();
+        }
     } else {
         got = std::unexpected(reader.error());
     }
@@ -133,23 +152,32 @@ Result<void> SamplePool::wait(std::unique_lock<std::mutex>& lock) {
 }
 
 Result<SamplePool::Reader*> SamplePool::take_reader(std::unique_lock<std::mutex>& lock) {
+    const std::uint64_t times_away = times_away_;
     for (;;) {
+        // The fetch that this one waited for has waited for the daemon as long as it may.
+        if (times_away_ != times_away) return std::unexpected(away_error_);
         if (!idle_.empty()) {
             Reader* const reader = idle_.back();
             idle_.pop_back();
             return reader;
         }
-        if (!is_keeping_ && readers_.size() + opening_ < options_.readers_max) {
+        if (!is_keeping_ && readers_.size() + opening_ < options_.readers_max && clock_.now_ns() >= open_more_ns_) {
             ++opening_;
             lock.unlock();
+            ConnectOptions connection = options_.connection;
+            connection.reconnect_timeout_ms = 0;  // the readers that there are wait for a daemon that is away
             auto core = detail::DatasetCore::open(
-                options_.connection,
-                {.version = manifest().header().version, .sequential = true, .may_exceed_budget = true});
+                std::move(connection),
+                {.version = manifest_.header().version, .sequential = true, .may_exceed_budget = true});
+            if (core) (*core)->set_reconnect_timeout_ms(options_.connection.reconnect_timeout_ms);
             lock.lock();
             --opening_;
-            if (!core) return std::unexpected(core.error());
-            readers_.push_back(std::make_unique<Reader>(Reader{.core = std::move(*core), .unused = {}}));
-            return readers_.back().get();
+            if (core) {
+                readers_.push_back(std::make_unique<Reader>(Reader{.core = std::move(*core), .unused = {}}));
+                return readers_.back().get();
+            }
+            open_more_ns_ = clock_.now_ns() + kRefusedPause_ns;
+            continue;
         }
         if (auto waited = wait(lock); !waited) return std::unexpected(waited.error());
     }
@@ -161,12 +189,12 @@ Result<std::vector<std::shared_ptr<const Sample>>> SamplePool::fetch(Reader& rea
         destroy_unused(reader);
         auto batch = reader.core->fetch(samples);
         if (batch) return share(reader, std::move(*batch));
-        const bool is_interrupted = batch.error().code == ErrorCode::cancelled;
-        if (samples.size() > 1 && !is_interrupted) {
-            samples.resize(1);  // a fault of a sample that nobody asked for is no fault
+        const ErrorCode code = batch.error().code;
+        if (samples.size() > 1 && code != ErrorCode::cancelled && code != ErrorCode::unavailable) {
+            samples.resize(1);  // retry with the requested sample alone
             continue;
         }
-        if (batch.error().code != ErrorCode::no_space) return std::unexpected(batch.error());
+        if (code != ErrorCode::no_space) return std::unexpected(batch.error());
         // Samples that are kept have all of the reader's memory.
         std::unique_lock lock(mutex_);
         SharedSample oldest;
@@ -200,27 +228,53 @@ void SamplePool::destroy_unused(Reader& reader) {
     unused.swap(reader.unused);
 }
 
-void SamplePool::keep(Fetch& fetch) {
-    fetch.used_ns = clock_.now_ns();
-    if (fetch.is_kept) recent_.splice(recent_.end(), recent_, fetch.place);
+void SamplePool::note_open(std::uint64_t sample) {
+    const std::lock_guard lock(mutex_);
+    ++open_files_[sample];
+}
+
+void SamplePool::note_closed(std::uint64_t sample) {
+    SharedSample dropped;
+    const std::lock_guard lock(mutex_);
+    const auto found = open_files_.find(sample);
+    if (found == open_files_.end() || --found->second > 0) return;
+    open_files_.erase(found);
+    closed_.push_back(sample);
+    if (closed_.size() <= kClosedMax) return;
+    const auto oldest = fetches_.find(closed_.front());
+    const bool is_idle = oldest != fetches_.end() && oldest->second->is_kept && !open_files_.contains(oldest->first);
+    if (is_idle) dropped = forget(oldest->first);
+    closed_.pop_front();
+}
+
+std::int64_t SamplePool::kept_ns(std::uint64_t sample, const Fetch& fetch) const {
+    if (open_files_.contains(sample)) return kKeptOpen_ns;
+    return fetch.is_requested ? kKept_ns : kKeptAhead_ns;
 }
 
 SamplePool::SharedSample SamplePool::forget_oldest() {
-    const auto found = fetches_.find(recent_.front());
-    SharedSample sample = **found->second->result;
+    return forget(recent_.front());
+}
+
+SamplePool::SharedSample SamplePool::forget(std::uint64_t sample) {
+    const auto found = fetches_.find(sample);
+    SharedSample kept = **found->second->result;
     found->second->is_kept = false;
+    recent_.erase(found->second->place);
     fetches_.erase(found);
-    recent_.pop_front();
-    return sample;
+    return kept;
 }
 
 void SamplePool::keep_sessions(const std::stop_token& stop) {
     std::unique_lock lock(mutex_);
     while (!stopping_.wait_for(lock, stop, kKeeperPeriod, [] { return false; }) && !stop.stop_requested()) {
-        const std::int64_t before_ns = clock_.now_ns() - kKept_ns;
         std::vector<SharedSample> dropped;
-        while (!recent_.empty() && fetches_.at(recent_.front())->used_ns < before_ns)
-            dropped.push_back(forget_oldest());
+        const std::int64_t now_ns = clock_.now_ns();
+        for (auto next = recent_.begin(); next != recent_.end();) {
+            const std::uint64_t sample = *next++;
+            const Fetch& fetch = *fetches_.at(sample);
+            if (now_ns - fetch.used_ns > kept_ns(sample, fetch)) dropped.push_back(forget(sample));
+        }
         std::vector<Reader*> readers;
         readers.swap(idle_);
         is_keeping_ = true;

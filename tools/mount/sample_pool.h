@@ -3,14 +3,16 @@
 // Fetches samples for many threads at once. A pool owns several readers, each with a session of its own at the node's
 // daemon. A thread that needs a sample takes an idle reader for the time of the fetch; threads that need the same
 // sample wait for the first one's fetch. Samples stay for about a second after their last use, so that a file that is
-// read in pieces is fetched once. They lie in the daemon's memory, which the pool maps: nothing is copied. If samples
-// are asked for one after the other, in the order of their indexes, the pool fetches those that follow, too.
+// read in pieces is fetched once; samples of open files stay for a minute. They lie in the daemon's memory, which the
+// pool maps: nothing is copied. If samples are asked for one after the other, in the order of their indexes, each fetch
+// includes some that follow.
 //
 // Threads: all functions may be called from any thread. The pool must outlive the samples it gave out.
 
 #include <array>
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -29,9 +31,12 @@
 
 namespace larder::mount {
 
+// The most that readers ask the daemon for, unless one reader needs more.
+inline constexpr std::uint64_t kPoolMemoryMax_bytes = std::uint64_t{1} << 30;
+
 struct PoolOptions {
-    ConnectOptions connection;  // memory_budget_bytes is a reader's, which takes more if the largest block needs it
-    std::size_t readers_max = 16;
+    ConnectOptions connection;     // memory_budget_bytes is a reader's, which takes more if the largest block needs it
+    std::size_t readers_max = 16;  // fewer if they would need more than kPoolMemoryMax_bytes
 };
 
 class SamplePool {
@@ -46,6 +51,10 @@ public:
     // connection.interrupted says so on this thread.
     Result<std::shared_ptr<const Sample>> get(std::uint64_t sample);
 
+    // Tells that a file of the sample was opened or closed.
+    void note_open(std::uint64_t sample);
+    void note_closed(std::uint64_t sample);
+
 private:
     struct Reader {
         std::unique_ptr<detail::DatasetCore> core;
@@ -59,7 +68,7 @@ private:
     };
     // The fetch of one sample, and the sample while it is kept.
     struct Fetch {
-        bool is_first = true;                        // of those that are fetched together: the one asked for
+        bool is_requested = true;                    // false: fetched together with the sample that was asked for
         std::optional<Result<SharedSample>> result;  // empty while the fetch goes on
         bool is_kept = false;                        // in recent_
         std::list<std::uint64_t>::iterator place;    // in recent_, if the sample is kept
@@ -70,7 +79,9 @@ private:
 
     // Fetches a sample that nobody has fetched. Unlocks.
     Result<SharedSample> get_absent(std::uint64_t sample, std::unique_lock<std::mutex>& lock);
-    // Waits until a reader is idle, or opens one more.
+    std::int64_t kept_ns(std::uint64_t sample, const Fetch& fetch) const;
+    // Waits until a reader is idle, or opens one more. A daemon that has no room for another one is not asked again for
+    // some seconds.
     Result<Reader*> take_reader(std::unique_lock<std::mutex>& lock);
     // Waits for a change. Fails if the caller's wait is interrupted.
     Result<void> wait(std::unique_lock<std::mutex>& lock);
@@ -79,20 +90,25 @@ private:
     Result<std::vector<SharedSample>> fetch(Reader& reader, std::vector<std::uint64_t>& samples);
     std::vector<SharedSample> share(Reader& reader, Batch batch);
     void destroy_unused(Reader& reader);
-    void keep(Fetch& fetch);
-    // Forgets the sample used least recently. The caller destroys it without the lock.
+    // Forget a sample, or the one used least recently. The caller destroys it without the lock.
+    SharedSample forget(std::uint64_t sample);
     SharedSample forget_oldest();
     void keep_sessions(const std::stop_token& stop);
 
-    const PoolOptions options_;
+    PoolOptions options_;
     const SteadyClock clock_;
     const protocol::Manifest& manifest_;  // the first reader's
     std::mutex mutex_;
     std::condition_variable changed_;  // a fetch ended, a reader became idle, or a batch became unused
     std::vector<std::unique_ptr<Reader>> readers_;
-    std::vector<Reader*> idle_;  // the one used last is at the end
-    std::size_t opening_ = 0;    // readers that are being opened
-    bool is_keeping_ = false;    // keeper_ has the readers that were idle
+    std::vector<Reader*> idle_;                                  // the one used last is at the end
+    std::size_t opening_ = 0;                                    // readers that are being opened
+    bool is_keeping_ = false;                                    // keeper_ has the readers that were idle
+    std::int64_t open_more_ns_ = 0;                              // no further reader is opened before
+    std::unordered_map<std::uint64_t, std::size_t> open_files_;  // by sample
+    std::deque<std::uint64_t> closed_;                           // samples whose files were closed, oldest first
+    std::uint64_t times_away_ = 0;                               // fetches that failed because the daemon stayed away
+    Error away_error_;                                           // of the last one
     std::unordered_map<std::uint64_t, std::shared_ptr<Fetch>> fetches_;
     std::array<Run, 8> runs_{};        // the one used least recently first
     std::list<std::uint64_t> recent_;  // samples that are here, the least recently used first

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/hash.h"
+#include "base/server/logging.h"
 #include "tools/mount/object_tree.h"
 #include "tools/mount/tree.h"
 
@@ -25,7 +26,6 @@ constexpr std::uint32_t kPlaceMax = (1u << 20) - 1;
 // Positions in a shard's listing: a sample of the shard and a field of the sample.
 constexpr unsigned kPositionShift = 20;
 
-constexpr std::size_t kNameMax_bytes = 255;
 constexpr std::size_t kIndexedMembersMax = 2'000'000;  // of all shards together; 16 bytes each
 
 struct SampleRange {
@@ -35,8 +35,9 @@ struct SampleRange {
 
 // What a name of a member or field becomes as the name of a file. Empty: it cannot be one.
 std::string file_name(std::string name) {
+    if (name.starts_with("./")) name.erase(0, 2);
     std::ranges::replace(name, '/', '_');
-    if (name == "." || name == ".." || name.size() > kNameMax_bytes || name.find('\0') != std::string::npos) return {};
+    if (name == "." || name == ".." || name.size() > kNameBytesMax || name.find('\0') != std::string::npos) return {};
     return name;
 }
 
@@ -88,8 +89,9 @@ public:
         const SampleRange range = samples_of(found->object);
         std::uint64_t sample = range.first + (position >> kPositionShift);
         for (std::uint64_t place = position & kPlaceMax; sample < range.end; ++sample, place = 0) {
-            const auto got = pool_.get(sample);
+            const auto got = get_readable(sample);
             if (!got) return std::unexpected(got.error());
+            if (!*got) continue;
             for (; place < std::min<std::uint64_t>((*got)->fields.size(), kPlaceMax); ++place) {
                 std::string name = name_of(**got, static_cast<std::uint32_t>(place));
                 if (name.empty()) continue;
@@ -143,6 +145,14 @@ private:
         return file_name(std::move(name));
     }
 
+    // Gets a sample for its names; null if it is damaged, so that the others can be reached.
+    Result<std::shared_ptr<const Sample>> get_readable(std::uint64_t index) {
+        auto sample = pool_.get(index);
+        if (sample || sample.error().code != ErrorCode::corrupt) return sample;
+        log_warn("a damaged sample is left out", {{"sample", index}, {"problem", sample.error().message}});
+        return nullptr;
+    }
+
     Result<std::optional<Node>> find_in(std::uint64_t index, std::string_view name) {
         const auto sample = pool_.get(index);
         if (!sample) return std::unexpected(sample.error());
@@ -181,13 +191,16 @@ private:
         auto members = std::make_shared<Members>();
         const SampleRange range = samples_of(shard);
         for (std::uint64_t index = range.first; index < range.end; ++index) {
-            const auto sample = pool_.get(index);
+            const auto sample = get_readable(index);
             if (!sample) return std::unexpected(sample.error());
+            if (!*sample) continue;
             for (std::uint32_t place = 0; place < std::min<std::size_t>((*sample)->fields.size(), kPlaceMax); ++place) {
                 members->push_back({.name_hash = hash_name(name_of(**sample, place)), .sample = index});
             }
         }
-        std::ranges::sort(*members, {}, &Member::name_hash);
+        // Of several members with one name, the first is found.
+        std::ranges::sort(*members, {},
+                          [](const Member& member) { return std::pair(member.name_hash, member.sample); });
         const std::lock_guard lock(mutex_);
         if (members_.emplace(shard, members).second) {
             indexed_.push_back(shard);
