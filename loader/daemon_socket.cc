@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -14,6 +15,7 @@ namespace larder::detail {
 namespace {
 
 constexpr int kSendTimeout_s = 5;
+constexpr const char* kServiceSocket = "/run/larder/larderd.sock";
 
 std::unexpected<Error> hang_up_error() {
     return fail(ErrorCode::unavailable, "the Larder daemon closed the session");
@@ -38,11 +40,14 @@ Result<std::string> socket_path(const std::string& configured) {
     if (!configured.empty()) return configured;
     if (std::string from_environment = environment("LARDER_SOCKET"); !from_environment.empty()) return from_environment;
     const std::string home = environment("HOME");
-    if (home.empty()) {
+    const std::string own = home.empty() ? "" : home + "/.local/share/larder/larderd.sock";
+    // A user's own daemon comes before the machine's.
+    if ((own.empty() || ::access(own.c_str(), F_OK) != 0) && ::access(kServiceSocket, F_OK) == 0) return kServiceSocket;
+    if (own.empty()) {
         return fail(ErrorCode::invalid_argument,
                     "no socket of a Larder daemon is known: HOME is not set; set LARDER_SOCKET");
     }
-    return home + "/.local/share/larder/larderd.sock";
+    return own;
 }
 
 Result<DaemonSocket> DaemonSocket::connect(const std::string& path) {

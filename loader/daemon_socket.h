@@ -14,7 +14,8 @@
 
 namespace larder::detail {
 
-// The socket path: `configured`, else $LARDER_SOCKET, else the default of `larder up`.
+// The socket path: `configured`, else $LARDER_SOCKET, else that of the user's `larder up`, else that of the service
+// larderd if only that exists.
 Result<std::string> socket_path(const std::string& configured);
 
 class DaemonSocket {

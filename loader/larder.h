@@ -67,7 +67,7 @@ struct ConnectOptions {
     // Sessions of one job share its rate limit and its count of unread bytes. Empty: $LARDER_JOB, which schedulers set,
     // else "default".
     std::string job;
-    std::string socket;  // empty: $LARDER_SOCKET, else the default of `larder up`
+    std::string socket;  // empty: $LARDER_SOCKET, else the user's `larder up`, else the service
     // For blocks in flight and in batches. 0: twice what two batches and the shuffle window need, 256 MiB to 1 GiB.
     std::uint64_t memory_budget_bytes = 0;
     std::int64_t reconnect_timeout_ms = 30'000;  // how long `open`, and an open loader, wait for a daemon

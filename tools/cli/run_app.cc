@@ -14,6 +14,11 @@
 #include "tools/cli/usage_error.h"
 
 namespace larder::cli {
+namespace {
+
+constexpr const char* kServiceSocket = "/run/larder/admin.sock";
+
+}  // namespace
 
 int run_app(CLI::App& app, Context& context, int argc, char** argv) {
     context.arguments = {argv, static_cast<std::size_t>(argc)};
@@ -30,9 +35,16 @@ int run_app(CLI::App& app, Context& context, int argc, char** argv) {
 
 void add_admin_socket_option(CLI::App& app, Context& context) {
     context.admin_socket = environment("LARDER_ADMIN_SOCKET");
-    if (context.admin_socket.empty()) context.admin_socket = cache::default_state_directory() + "/admin.sock";
+    if (context.admin_socket.empty()) {
+        context.admin_socket = cache::default_state_directory() + "/admin.sock";
+        // A user's own daemon comes before the machine's.
+        if (::access(context.admin_socket.c_str(), F_OK) != 0 && ::access(kServiceSocket, F_OK) == 0) {
+            context.admin_socket = kServiceSocket;
+        }
+    }
     app.add_option("--admin-socket", context.admin_socket,
-                   "The daemon's admin socket. Default: $LARDER_ADMIN_SOCKET, else ~/.local/share/larder/admin.sock");
+                   "The daemon's admin socket. Default: $LARDER_ADMIN_SOCKET, else ~/.local/share/larder/admin.sock, "
+                   "else the service's, /run/larder/admin.sock, if only that exists");
 }
 
 int hand_over(const char* command, char** argv) {

@@ -28,7 +28,7 @@ class Dataset(Closing):
             256 MiB.
         reconnect_timeout_s: How long opening and reading wait for a daemon that is away before they raise
             `Unavailable`.
-        socket: The daemon's socket; None: $LARDER_SOCKET, else the default of `larder up`.
+        socket: The daemon's socket; None: $LARDER_SOCKET, else that of your `larder up`, else the service's.
         decode: Called with each sample; its result should not hold views. If it raises, the caller gets a
             `DecodeError` that names the sample.
     """

@@ -50,7 +50,7 @@ class Loader(Closing):
         reconnect_timeout_s: How long opening and iterating wait for a daemon that is away before they raise
             `Unavailable`.
         first_epoch: The number of the first epoch.
-        socket: The daemon's socket; None: $LARDER_SOCKET, else the default of `larder up`.
+        socket: The daemon's socket; None: $LARDER_SOCKET, else that of your `larder up`, else the service's.
         decode: See above.
         decode_errors: "raise", or "skip", which leaves out samples on which `decode` raises, and counts them
             (`statistics`).
