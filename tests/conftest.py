@@ -62,6 +62,7 @@ FIRST = (
     "test_kubernetes_place.py",
     "test_bench_cluster.py",
     "test_bench_events.py",
+    "test_clean_root.py",
     "test_ideal_rate.py",
     "test_ideal_rate_workers.py",
     "test_formats.py",

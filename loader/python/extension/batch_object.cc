@@ -14,6 +14,9 @@
 namespace larder::python {
 namespace {
 
+// Py_TPFLAGS_SEQUENCE, for `match`, which the limited API lacks.
+constexpr unsigned kSequenceFlag = 1U << 5;
+
 PyTypeObject* batch_type = nullptr;
 
 // Destroys the C++ batch, or leaves that to the thread that is inside the loader.
@@ -31,7 +34,7 @@ void dealloc(PyObject* self) {
     batch.samples.~optional();
     batch.returns.~shared_ptr();
     PyTypeObject* type = Py_TYPE(self);
-    type->tp_free(self);
+    PyObject_Free(self);
     Py_DECREF(type);
 }
 
@@ -208,7 +211,7 @@ PyType_Spec spec = {
     .name = "larder.Batch",
     .basicsize = sizeof(BatchObject),
     .itemsize = 0,
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_SEQUENCE,
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_IMMUTABLETYPE | kSequenceFlag,
     .slots = slots,
 };
 
@@ -220,7 +223,7 @@ bool add_batch_type(PyObject* module) {
 }
 
 PyObject* make_batch(larder::Batch samples, std::shared_ptr<BatchReturns> returns) {
-    PyObject* self = batch_type->tp_alloc(batch_type, 0);
+    PyObject* self = PyType_GenericAlloc(batch_type, 0);
     if (self == nullptr) return nullptr;
     BatchObject& batch = as_batch(self);
     new (&batch.samples) std::optional<larder::Batch>(std::move(samples));

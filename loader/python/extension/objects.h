@@ -66,7 +66,7 @@ PyObject* make_list(Py_ssize_t count, Make make) {
             Py_DECREF(list);
             return nullptr;
         }
-        PyList_SET_ITEM(list, i, element);
+        PyList_SetItem(list, i, element);
     }
     return list;
 }

@@ -24,7 +24,7 @@ const larder::Sample* sample_of(PyObject* self) {
 void dealloc(PyObject* self) {
     Py_DECREF(as_sample(self).batch);
     PyTypeObject* type = Py_TYPE(self);
-    type->tp_free(self);
+    PyObject_Free(self);
     Py_DECREF(type);
 }
 
@@ -220,7 +220,7 @@ bool add_sample_type(PyObject* module) {
 }
 
 PyObject* make_sample(PyObject* batch, std::size_t index) {
-    PyObject* self = sample_type->tp_alloc(sample_type, 0);
+    PyObject* self = PyType_GenericAlloc(sample_type, 0);
     if (self == nullptr) return nullptr;
     as_sample(self).batch = Py_NewRef(batch);
     as_sample(self).index = index;
