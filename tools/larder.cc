@@ -40,6 +40,7 @@ int run(int argc, char** argv) {
     larder::cli::add_allocator_options(app, context);
     larder::cli::add_daemon_commands(app, context);
     larder::cli::add_status_command(app, context);
+    larder::cli::add_doctor_command(app, context);
     larder::cli::add_dataset_commands(app, context);
     larder::cli::add_quota_commands(app, context);
     larder::cli::add_job_commands(app, context);

@@ -439,6 +439,7 @@ std::optional<HttpResponse> AllocatorApi::get_status(const Asked&) {
     std::size_t alive = 0;
     for (const NodeView& node : view().nodes) alive += node.alive ? 1 : 0;
     json::object status{{"pid", ::getpid()},
+                        {"unix_time_ms", unix_time_ns() / 1'000'000},
                         {"started_unix_ms", started_unix_ms_},
                         {"uptime_s", static_cast<double>(clock_.now_ns() - started_ns_) / 1e9},
                         {"plan", cluster_.plan_number()},

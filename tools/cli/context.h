@@ -48,6 +48,7 @@ int report(const Context& context, const Error& error);
 void add_admin_socket_option(CLI::App& app, Context& context);
 void add_allocator_options(CLI::App& app, Context& context);  // --allocator and its credentials
 void add_daemon_commands(CLI::App& app, Context& context);    // up, down, version
+void add_doctor_command(CLI::App& app, Context& context);    // doctor
 void add_status_command(CLI::App& app, Context& context);     // status
 void add_dataset_commands(CLI::App& app, Context& context);   // dataset ...
 void add_pack_command(CLI::App& dataset, Context& context);   // dataset pack

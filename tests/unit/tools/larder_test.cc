@@ -20,6 +20,7 @@ namespace larder {
 namespace {
 
 using test::ProgramResult;
+using ::testing::ContainsRegex;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -531,6 +532,38 @@ TEST_F(LarderWithDaemonTest, StatusShowsTheAllocator) {
                                        R"("jobs_waiting":2,"jobs_running":1,"warning":"no groups"})");
     EXPECT_THAT(ask(), HasSubstr(allocator_socket + ", up for "));
     EXPECT_THAT(ask(), HasSubstr("jobs waiting: 2, running: 1; warning: no groups"));
+}
+
+TEST_F(LarderWithDaemonTest, DoctorFindsOtherVersionsProblemsAndWrongClocks) {
+    const std::string printed = larder({"version"}).output;  // "larder 1.2.3\n"
+    const std::string version = printed.substr(7, printed.size() - 8);
+    const auto ask = [&](std::vector<std::string> more = {}) {
+        std::vector<std::string> arguments{"doctor", "--seconds", "0.05", "--state", directory / ""};
+        arguments.insert(arguments.end(), more.begin(), more.end());
+        return larder(arguments);
+    };
+    daemon.answer("GET /v1/datasets", R"({"datasets":[],"damaged":[]})");
+    daemon.answer("GET /v1/status", R"({"version":"0.0.1","pid":0,"io":"io_uring","io_reason":"","allocator":null})");
+    auto result = ask();
+    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_THAT(result.output, HasSubstr("to do        daemon      the daemon has version 0.0.1, larder " + version));
+    EXPECT_THAT(result.output, HasSubstr("not checked  clock       there is no allocator to compare with\n"));
+
+    FakeAdminApi second(directory / "other.sock");
+    second.answer("GET /v1/datasets", R"({"datasets":[],"damaged":[]})");
+    second.answer("GET /v1/status", R"({"version":")" + version +
+                                        R"(","pid":0,"io":"threads","io_reason":"a seccomp profile",)"
+                                        R"("allocator":null,"problems":["pets is damaged","a disk is full"]})");
+    FakeAdminApi allocator(directory / "allocator.sock");
+    allocator.answer("GET /v1/status", R"({"unix_time_ms":1700000000000})");
+    result = ask({"--admin-socket", directory / "other.sock", "--allocator", directory / "allocator.sock"});
+    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_THAT(result.output, HasSubstr("works here, but the daemon uses threads. To do: a seccomp profile\n"));
+    EXPECT_THAT(result.output, HasSubstr("the daemon has problems: pets is damaged; a disk is full. To do: see "));
+    EXPECT_THAT(result.output, ContainsRegex("to do        clock       the allocator's clock is .* behind .*NTP"));
+
+    result = ask({"--allocator", directory / "nobody.sock"});
+    EXPECT_THAT(result.output, ContainsRegex("to do        clock       no allocator answers.*start the allocator"));
 }
 
 TEST_F(LarderWithDaemonTest, TopFallsBackToListsWithoutStream) {
