@@ -9,6 +9,7 @@
 #include "base/server/json_text.h"
 #include "bench/bench_options.h"
 #include "bench/joint_scenario.h"
+#include "tools/cli/describe_program.h"
 #include "tools/cli/unit_options.h"
 #include "tools/cli/usage_error.h"
 
@@ -92,6 +93,7 @@ int bench_main(int argc, char** argv) {
             command->add_option("--plot", options.plot, "draw the results as SVG")->type_name("FILE");
         }
     }
+    if (const auto described = cli::describe_program(app, {.line = "larder bench"}, argc, argv)) return *described;
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {

@@ -59,5 +59,15 @@ install(FILES scheduler/engines/slurm/burst_buffer.lua scheduler/engines/slurm/j
     DESTINATION ${slurm} COMPONENT larder-slurm)
 install(PROGRAMS scheduler/engines/slurm/prolog scheduler/engines/slurm/epilog scheduler/engines/slurm/task_prolog
     DESTINATION ${slurm} COMPONENT larder-slurm)
+# Made by tools/CMakeLists.txt. bash-completion looks for a file named as the program.
+install(DIRECTORY ${CMAKE_BINARY_DIR}/manual/man1 ${CMAKE_BINARY_DIR}/manual/man8 DESTINATION ${CMAKE_INSTALL_MANDIR}
+    COMPONENT larder)
+foreach(program larder larderd larder-allocator larder-slurm)
+    install(FILES ${CMAKE_BINARY_DIR}/manual/larder.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions
+        RENAME ${program} COMPONENT larder)
+    install(FILES ${CMAKE_BINARY_DIR}/manual/larder.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d
+        RENAME ${program}.fish COMPONENT larder)
+endforeach()
+install(FILES ${CMAKE_BINARY_DIR}/manual/_larder DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions COMPONENT larder)
 install(FILES tools/simulate/plot_simulation.py DESTINATION ${CMAKE_INSTALL_DATADIR}/larder/tools/simulate COMPONENT larder)
 include(cmake/Package.cmake)

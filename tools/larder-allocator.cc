@@ -24,6 +24,7 @@
 #include "scheduler/live/history_store.h"
 #include "tools/cli/context.h"
 #include "tools/cli/daemon_flags.h"
+#include "tools/cli/describe_program.h"
 #include "tools/run_jobs.h"
 
 namespace {
@@ -125,6 +126,10 @@ int run(int argc, char** argv) {
     auto keys = larder::allocator::config_keys();
     std::ranges::copy(larder::scheduler::live_config_keys(), std::back_inserter(keys));
     flags.add_to(app, keys);
+    if (const auto described =
+            larder::cli::describe_program(app, {.line = "larder-allocator", .man_section = 8}, argc, argv)) {
+        return *described;
+    }
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {

@@ -31,6 +31,7 @@
 #include "scheduler/engines/slurm/place_agent.h"
 #include "scheduler/engines/slurm/placed_environment.h"
 #include "tools/cli/context.h"
+#include "tools/cli/describe_program.h"
 #include "tools/cli/run_program.h"
 #include "tools/cli/table.h"
 
@@ -478,6 +479,10 @@ int run(int argc, char** argv) {
         [](const Config& config) { return place(config, false); });
     add("task-prolog", "Print the variables of a task that Larder has placed", kLocalLimit_ns, print_task_environment);
     add("place", "Run the agent by which Larder decides what Slurm runs", 0, place_jobs);
+    if (const auto described =
+            larder::cli::describe_program(app, {.line = "larder-slurm", .man_section = 8}, argc, argv)) {
+        return *described;
+    }
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {

@@ -4,6 +4,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tools/cli/describe_program.h"
 #include "tools/cli/run_app.h"
 
 namespace {
@@ -19,13 +20,34 @@ struct SeparateProgram {
     const char* command;
     const char* program;
     const char* help;
+    bool takes_own_name;  // its commands begin with its name, as `larder-simulate simulate`
 };
 constexpr SeparateProgram kSeparatePrograms[] = {
-    {"simulate", "simulate", "Simulate a trace under a policy, a cache system and a cluster"},
-    {"mount", "mount", "Show a dataset as a directory of files, which any program can read through the cache"},
-    {"unmount", "mount", "End a mount of larder mount"},
-    {"bench", "bench", "Measure Larder on this machine against a peer or a limit: larder bench --help"},
+    {"simulate", "simulate", "Simulate a trace under a policy, a cache system and a cluster", true},
+    {"mount", "mount", "Show a dataset as a directory of files, which any program can read through the cache", true},
+    {"unmount", "mount", "End a mount of larder mount", true},
+    {"bench", "bench", "Measure Larder on this machine against a peer or a limit: larder bench --help", false},
 };
+
+// Asks a separate program to describe itself (describe_program.h): `words` follow its own name in the command line.
+int describe(const SeparateProgram& program, const char* what, std::vector<std::string> words) {
+    std::vector<std::string> arguments;
+    if (!program.takes_own_name) arguments.emplace_back(program.command);
+    arguments.emplace_back(what);
+    if (program.takes_own_name) {
+        words.insert(what == larder::cli::kManPagesWord ? words.begin() + 1 : words.begin(), program.command);
+    }
+    arguments.insert(arguments.end(), words.begin(), words.end());
+    std::vector<char*> pointers{const_cast<char*>("larder")};
+    for (std::string& argument : arguments) pointers.push_back(argument.data());
+    pointers.push_back(nullptr);
+    return larder::cli::hand_over(program.program, pointers.data());
+}
+
+const SeparateProgram* find_separate(std::string_view command) {
+    const auto found = std::ranges::find(kSeparatePrograms, command, &SeparateProgram::command);
+    return found == std::end(kSeparatePrograms) ? nullptr : found;
+}
 
 int run(int argc, char** argv) {
     Context context;
@@ -50,6 +72,17 @@ int run(int argc, char** argv) {
     larder::cli::add_whatif_command(app, context);
     larder::cli::add_events_command(app, context);
     larder::cli::add_top_command(app, context);
+    larder::cli::add_shell_commands(app, context, [&app](const std::vector<std::string>& words) {
+        if (const SeparateProgram* program = words.empty() ? nullptr : find_separate(words.front())) {
+            return describe(*program, larder::cli::kManWord, {words.begin() + 1, words.end()});
+        }
+        std::vector<std::string> arguments{"larder", larder::cli::kManWord};
+        arguments.insert(arguments.end(), words.begin(), words.end());
+        std::vector<char*> pointers;
+        for (std::string& argument : arguments) pointers.push_back(argument.data());
+        return *larder::cli::describe_program(app, {.line = "larder"}, static_cast<int>(pointers.size()),
+                                              pointers.data());
+    });
     // Listed for help only; main hands their command lines over before this App sees them, unless an option comes
     // first.
     for (const SeparateProgram& program : kSeparatePrograms) {
@@ -69,9 +102,14 @@ int main(int argc, char** argv) {
         std::rotate(arguments.begin() + 1, arguments.begin() + 2, arguments.end());
     }
     arguments.push_back(nullptr);
-    for (const SeparateProgram& program : kSeparatePrograms) {
-        if (argc > 1 && arguments[1] == std::string_view(program.command)) {
-            return larder::cli::hand_over(program.program, arguments.data());
+    if (argc > 1) {
+        if (const SeparateProgram* program = find_separate(arguments[1])) {
+            return larder::cli::hand_over(program->program, arguments.data());
+        }
+    }
+    if (argc > 3 && arguments[1] == std::string_view(larder::cli::kCompleteWord)) {
+        if (const SeparateProgram* program = find_separate(arguments[2])) {
+            return describe(*program, larder::cli::kCompleteWord, {argv + 3, argv + argc});
         }
     }
     return run(argc, argv);

@@ -10,6 +10,7 @@
 #include "cache/control/node.h"
 #include "tools/cli/context.h"
 #include "tools/cli/daemon_flags.h"
+#include "tools/cli/describe_program.h"
 #include "tools/cli/run_daemon.h"
 
 namespace {
@@ -36,6 +37,9 @@ int run(int argc, char** argv) {
     app.set_version_flag("--version", "larderd " LARDER_VERSION);
     larder::cli::DaemonFlags flags;
     flags.add_to(app, larder::cache::config_keys());
+    if (const auto described = larder::cli::describe_program(app, {.line = "larderd", .man_section = 8}, argc, argv)) {
+        return *described;
+    }
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {

@@ -129,3 +129,25 @@ def test_installed_units_and_examples_match_the_programs(installed: pathlib.Path
         [installed / "bin" / "larder-slurm", "--config", slurm, "environment", "7", script], capture_output=True, text=True
     )
     assert environment.stdout.startswith("ok\nLARDER_JOB=slurm-7\n"), environment.stdout
+
+
+def test_man_pages_and_completion_are_where_man_and_shells_look(installed: pathlib.Path) -> None:
+    share = installed / "share"
+    found = subprocess.run(
+        ["man", "--where", "larder-dataset-add", "larderd"], env={"MANPATH": str(share / "man"), "PATH": os.environ["PATH"]},
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert found.stdout.split() == [str(share / "man/man1/larder-dataset-add.1"), str(share / "man/man8/larderd.8")]
+    loaded = subprocess.run(
+        ["bash", "-c", ". /usr/share/bash-completion/bash_completion; _completion_loader larderd; complete -p larderd"],
+        env={"XDG_DATA_DIRS": str(share), "HOME": "/nonexistent", "PATH": os.environ["PATH"]},
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert loaded.stdout == "complete -F _larder larderd\n", loaded.stderr
+    fish = subprocess.run(
+        ["fish", "--no-config", "-c", "set fish_complete_path $argv[1] $fish_complete_path; complete -C 'larder versi'",
+         str(share / "fish/vendor_completions.d")],
+        env={"PATH": f"{installed / 'bin'}:{os.environ['PATH']}", "HOME": str(installed)}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert fish.stdout.startswith("version\t"), fish.stderr
+    assert (share / "zsh/site-functions/_larder").read_text().startswith("#compdef larder larderd ")

@@ -6,6 +6,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "base/server/http_client.h"
@@ -48,22 +49,25 @@ int report(const Context& context, const Error& error);
 void add_admin_socket_option(CLI::App& app, Context& context);
 void add_allocator_options(CLI::App& app, Context& context);  // --allocator and its credentials
 void add_daemon_commands(CLI::App& app, Context& context);    // up, down, version
+// completion, man. `man` prints the page of the command that the words name.
+void add_shell_commands(CLI::App& app, Context& context,
+                        const std::function<int(const std::vector<std::string>&)>& man);
 void add_doctor_command(CLI::App& app, Context& context);    // doctor
-void add_status_command(CLI::App& app, Context& context);     // status
-void add_dataset_commands(CLI::App& app, Context& context);   // dataset ...
-void add_pack_command(CLI::App& dataset, Context& context);   // dataset pack
-void add_quota_commands(CLI::App& app, Context& context);     // quota ls|get|set
-void add_job_commands(CLI::App& app, Context& context);       // jobs, job limit
-void add_job_registration(CLI::App& job, Context& context);   // job register|ls|rm
-void add_submit_command(CLI::App& job, Context& context);     // job submit
-void add_queue_commands(CLI::App& job, Context& context);     // job cancel|why|show
-void add_logs_command(CLI::App& job, Context& context);       // job logs
-void add_pin_command(CLI::App& quota, Context& context);      // quota pin
-void add_node_commands(CLI::App& app, Context& context);      // node ls|rm
-void add_remote_command(CLI::App& app, Context& context);     // remote set|reset
-void add_plan_command(CLI::App& app, Context& context);       // plan
-void add_whatif_command(CLI::App& app, Context& context);     // whatif
-void add_events_command(CLI::App& app, Context& context);     // events
-void add_top_command(CLI::App& app, Context& context);        // top
+void add_status_command(CLI::App& app, Context& context);    // status
+void add_dataset_commands(CLI::App& app, Context& context);  // dataset ...
+void add_pack_command(CLI::App& dataset, Context& context);  // dataset pack
+void add_quota_commands(CLI::App& app, Context& context);    // quota ls|get|set
+void add_job_commands(CLI::App& app, Context& context);      // jobs, job limit
+void add_job_registration(CLI::App& job, Context& context);  // job register|ls|rm
+void add_submit_command(CLI::App& job, Context& context);    // job submit
+void add_queue_commands(CLI::App& job, Context& context);    // job cancel|why|show
+void add_logs_command(CLI::App& job, Context& context);      // job logs
+void add_pin_command(CLI::App& quota, Context& context);     // quota pin
+void add_node_commands(CLI::App& app, Context& context);     // node ls|rm
+void add_remote_command(CLI::App& app, Context& context);    // remote set|reset
+void add_plan_command(CLI::App& app, Context& context);      // plan
+void add_whatif_command(CLI::App& app, Context& context);    // whatif
+void add_events_command(CLI::App& app, Context& context);    // events
+void add_top_command(CLI::App& app, Context& context);       // top
 
 }  // namespace larder::cli

@@ -11,6 +11,7 @@
 
 #include "base/environment.h"
 #include "cache/control/daemon_config.h"
+#include "tools/cli/describe_program.h"
 #include "tools/cli/usage_error.h"
 
 namespace larder::cli {
@@ -22,6 +23,8 @@ constexpr const char* kServiceSocket = "/run/larder/admin.sock";
 
 int run_app(CLI::App& app, Context& context, int argc, char** argv) {
     context.arguments = {argv, static_cast<std::size_t>(argc)};
+    const ProgramDescription description{.line = "larder", .names = names_of_daemon(context)};
+    if (const auto described = describe_program(app, description, argc, argv)) return *described;
     try {
         app.parse(argc, argv);
         return context.command ? context.command() : static_cast<int>(kUsage);
