@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import collections
+import itertools
 import pathlib
+import threading
 from typing import Any
 
 import larder.torch
@@ -144,3 +146,52 @@ def test_data_loader_iterator_continues_after_an_error(
     for keys in walk:
         seen += keys
     assert seen == order and loader.epoch == 1
+
+
+def test_transform_and_collate_make_the_batches(raw: Any) -> None:
+    thread = threading.get_ident()
+    calls = []
+
+    def transform(value: tuple[str, bytes]) -> tuple[str, int]:
+        calls.append(threading.get_ident())
+        return value[0], len(value[1])
+
+    def collate(values: list[tuple[str, int]]) -> dict[str, int]:
+        calls.append(threading.get_ident())
+        return dict(values)
+
+    sizes = {key: len(content) for key, content in raw.contents.items()}
+    options = raw.options(batch_size=16)
+    with larder.Loader(**options, decode=lambda s: (s.key, bytes(s.bytes)), transform=transform, collate=collate) as loader:
+        batches = list(loader)
+    assert [len(batch) for batch in batches] == [16] * 13 + [2]
+    assert {key: size for batch in batches for key, size in batch.items()} == sizes
+    assert set(calls) == {thread} and len(calls) == len(sizes) + 14
+    with larder.Loader(**options, transform=lambda sample: sample.key) as loader:
+        assert sorted(key for keys in loader for key in keys) == sorted(sizes), "without decode it gets the sample"
+    with larder.Loader(**options, collate=lambda samples: {s.key: bytes(s.bytes) for s in samples}) as loader:
+        assert {key: data for batch in loader for key, data in batch.items()} == raw.contents
+
+
+def test_failing_transform_names_its_sample_and_failing_collate_comes_as_it_is(raw: Any) -> None:
+    says = rf'sample "(bee/0003|cat/0004).png" \(index \d+\) of dataset "{raw.name}" cannot be transformed: OSError'
+    with larder.Loader(**raw.options(batch_size=16), transform=undecodable) as loader:
+        with pytest.raises(larder.DecodeError, match=says):
+            list(loader)
+    tries = itertools.count()
+
+    def collate(keys: list[str]) -> list[str]:
+        if next(tries) % 2 == 0:
+            raise KeyError("a shape")
+        return keys
+
+    options = raw.options(batch_size=16)
+    with larder.Loader(**options, transform=undecodable, collate=collate, decode_errors="skip") as loader:
+        batches = iter(loader)
+        keys = []
+        for _ in range(len(loader)):
+            with pytest.raises(KeyError, match="a shape"):
+                next(batches)
+            keys += next(batches)
+        assert sorted(keys) == sorted(set(raw.contents) - {"bee/0003.png", "cat/0004.png"}), "each batch came again"
+        assert loader.statistics().decode_errors == 2

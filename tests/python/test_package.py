@@ -1,6 +1,7 @@
 """The package without a daemon: its imports, names, documentation and argument errors."""
 
 import ast
+import importlib.metadata
 import json
 import pathlib
 import pickle
@@ -114,3 +115,7 @@ def test_state_is_plain_data() -> None:
     for wrong in ({}, {"state": 5}, {"state": "ä"}, {"state": "abc"}, None):
         with pytest.raises(larder.InvalidArgument, match="state_dict"):
             larder.state.to_bytes(wrong)
+
+
+def test_version_is_that_of_the_installed_package() -> None:
+    assert larder.__version__ == importlib.metadata.version("larder")

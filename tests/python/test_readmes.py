@@ -16,14 +16,15 @@ import pytest
 
 @pytest.fixture(scope="module", params=["at the root", "in class directories"])
 def pets(request: pytest.FixtureRequest, start_daemon: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A daemon with a dataset "pets" of images of several sizes."""
+    """A daemon with the datasets "pets" and "birds" of images of several sizes."""
     directory = tmp_path_factory.mktemp("pets")
     for i in range(40):
         place = directory / ("cat" if i % 2 else "dog") if request.param == "in class directories" else directory
         place.mkdir(exist_ok=True)
         PIL.Image.new("RGB", (8 + i, 30), (i, 2 * i, 3 * i)).save(place / f"{i:02}.png")
     daemon = start_daemon()
-    daemon.command("dataset", "add", "pets", f"file://{directory}", "--quota-memory", "16MiB")
+    for name in ("pets", "birds"):
+        daemon.command("dataset", "add", name, f"file://{directory}", "--quota-memory", "16MiB")
     return daemon
 
 

@@ -13,4 +13,5 @@ NB_MODULE(_larder, module) {
         throw nanobind::python_error();
     }
     larder::python::add_loader_types(module);
+    module.attr("__version__") = LARDER_VERSION;
 }

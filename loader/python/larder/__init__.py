@@ -5,15 +5,15 @@
             for sample in batch:
                 use(sample.bytes, sample.label)
 
-`Loader` walks an epoch in each `for` loop, `Dataset` reads samples by index, `larder.torch` has both for
-torch.utils.data. With `decode=larder.decode` samples come as Python values, by the encodings of the dataset's format.
+`Loader` walks an epoch in each `for` loop, `Mixture` reads several datasets by weight, `Dataset` reads samples by
+index, `larder.torch` has loader and dataset for torch.utils.data. With `decode=larder.decode` samples come as Python values, by the encodings of the dataset's format.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence as _Sequence
 
-from larder._larder import Batch, Sample
+from larder._larder import Batch, Sample, __version__
 from larder.dataset import Dataset
 from larder.decoding import decode
 from larder.errors import (
@@ -35,6 +35,7 @@ from larder.errors import (
     Unsupported,
 )
 from larder.loader import Loader
+from larder.mixture import Mixture
 from larder.statistics import Statistics
 
 _Sequence.register(Batch)
@@ -50,6 +51,7 @@ __all__ = [
     "InternalError",
     "InvalidArgument",
     "Loader",
+    "Mixture",
     "NoSpace",
     "NotFound",
     "ObjectChanged",
@@ -61,5 +63,6 @@ __all__ = [
     "Timeout",
     "Unavailable",
     "Unsupported",
+    "__version__",
     "decode",
 ]

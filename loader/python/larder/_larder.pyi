@@ -7,6 +7,8 @@ from typing import Any, final, overload
 import numpy
 import numpy.typing
 
+__version__: str
+
 @final
 class Sample:
     """One sample of a batch. Its views stay valid as long as they exist, and keep the whole batch's memory."""

@@ -1,4 +1,4 @@
-"""Calls the user's `decode`, and names the sample on which it fails."""
+"""Calls the user's `decode` and `transform`, and names the sample on which one of them fails."""
 
 from __future__ import annotations
 
@@ -10,9 +10,16 @@ from larder.errors import DecodeError
 
 
 class Decoder:
-    def __init__(self, dataset: str, decode: Callable[[_larder.Sample], Any], skip_errors: bool = False) -> None:
+    def __init__(
+        self,
+        dataset: str,
+        decode: Callable[[_larder.Sample], Any] | None,
+        skip_errors: bool = False,
+        transform: Callable[[Any], Any] | None = None,
+    ) -> None:
         self._dataset = dataset
-        self._decode = decode
+        steps = (("decoded", decode), ("transformed", transform))
+        self._steps = [(done, step) for done, step in steps if step is not None]
         self._skip_errors = skip_errors
         self.errors = 0
         """Samples left out."""
@@ -32,10 +39,13 @@ class Decoder:
         return decoded
 
     def sample(self, sample: _larder.Sample) -> Any:
-        try:
-            return self._decode(sample)
-        except Exception as error:
-            raise DecodeError(
-                f'sample "{sample.key}" (index {sample.index}) of dataset "{self._dataset}" cannot be decoded: '
-                f"{type(error).__name__}: {error}"
-            ) from error
+        value: Any = sample
+        for done, step in self._steps:
+            try:
+                value = step(value)
+            except Exception as error:
+                raise DecodeError(
+                    f'sample "{sample.key}" (index {sample.index}) of dataset "{self._dataset}" cannot be {done}: '
+                    f"{type(error).__name__}: {error}"
+                ) from error
+        return value

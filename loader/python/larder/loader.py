@@ -26,9 +26,13 @@ class Loader(Closing):
     left, keep its iterator (`batches = iter(loader)`) or its state (`state_dict`). An iterator that has ended stays at
     its end. One that has not ended raises RuntimeError once another pass has begun.
 
-    Yields `Batch`es: sequences of `Sample`s whose bytes lie in memory shared with the daemon. With `decode`, yields
-    `[decode(sample) for sample in batch]` and gives the batch back; the result of `decode` should not hold views. If
-    `decode` raises, the loop gets a `DecodeError` that names the sample, or continues without it (`decode_errors`).
+    Yields `Batch`es: sequences of `Sample`s whose bytes lie in memory shared with the daemon. With `decode`, `transform`
+    or `collate`, yields `collate([transform(decode(sample)) for sample in batch])`, without those that are not given,
+    and gives the batch back; the result should not hold views. If `decode` or `transform` raises, the loop gets a
+    `DecodeError` that names the sample, or continues without it (`decode_errors`). An error of `collate` comes as it is.
+
+    All three run in the thread that iterates, when it asks for the batch; the daemon fetches ahead meanwhile. To run
+    them in other processes, use `larder.torch.DataLoader`.
 
     Args:
         dataset: The name given to `larder dataset add`.
@@ -51,9 +55,12 @@ class Loader(Closing):
             `Unavailable`.
         first_epoch: The number of the first epoch.
         socket: The daemon's socket; None: $LARDER_SOCKET, else that of your `larder up`, else the service's.
-        decode: See above.
-        decode_errors: "raise", or "skip", which leaves out samples on which `decode` raises, and counts them
-            (`statistics`).
+        decode: Makes a value of a `Sample`; see above.
+        transform: Changes the value of one sample, as the transform of a torch dataset; gets the `Sample` if there is
+            no `decode`.
+        collate: Makes a batch of the list of its values, as DataLoader's `collate_fn`.
+        decode_errors: "raise", or "skip", which leaves out samples on which `decode` or `transform` raises, and counts
+            them (`statistics`).
 
     Raises:
         larder.Error: Opening or iterating failed; the subclass says why. After an error the same iterator may be used
@@ -81,11 +88,15 @@ class Loader(Closing):
         first_epoch: int = 0,
         socket: str | None = None,
         decode: Callable[[_larder.Sample], Any] | None = None,
+        transform: Callable[[Any], Any] | None = None,
+        collate: Callable[[list[Any]], Any] | None = None,
         decode_errors: str = "raise",
     ) -> None:
         self._dataset = dataset
         skip_errors = options.skips_decode_errors(decode_errors)
-        self._decoder = None if decode is None else Decoder(dataset, decode, skip_errors)
+        plain = decode is None and transform is None and collate is None
+        self._decoder = None if plain else Decoder(dataset, decode, skip_errors, transform)
+        self._collate = collate
         self._worker_count = worker_count
         self._pass: weakref.ref[Pass] | None = None
         self._taken = 0  # batches, since the epoch or the loaded state began
@@ -144,7 +155,14 @@ class Loader(Closing):
             self._taken += 1
             return batch
         self._undecoded = batch
-        decoded = self._decoder.batch(batch)
+        errors = self._decoder.errors
+        decoded: Any = self._decoder.batch(batch)
+        if self._collate is not None:
+            try:
+                decoded = self._collate(decoded)
+            except BaseException:
+                self._decoder.errors = errors  # the batch comes again
+                raise
         self._undecoded = None
         self._taken += 1
         batch.release()
@@ -176,7 +194,10 @@ class Loader(Closing):
 
     def state_dict(self) -> job_state.StateDict:
         """The whole job's position when every rank has taken as many batches as this one. Small, fit for JSON."""
-        return job_state.to_dict(self._dataset, self._open_core().state_after(self._taken * self._worker_count))
+        return self._state_after(self._taken)
+
+    def _state_after(self, taken: int) -> job_state.StateDict:
+        return job_state.to_dict(self._dataset, self._open_core().state_after(taken * self._worker_count))
 
     def load_state_dict(self, state: Mapping[str, object]) -> None:
         """Ends the current pass. The next one resumes from this state, and the one after it walks the next epoch.
