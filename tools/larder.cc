@@ -64,6 +64,7 @@ int run(int argc, char** argv) {
     larder::cli::add_status_command(app, context);
     larder::cli::add_doctor_command(app, context);
     larder::cli::add_dataset_commands(app, context);
+    larder::cli::add_cat_command(app, context);
     larder::cli::add_quota_commands(app, context);
     larder::cli::add_job_commands(app, context);
     larder::cli::add_node_commands(app, context);

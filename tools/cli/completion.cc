@@ -88,7 +88,8 @@ NameKind kind_of(const CommandText& command, const OptionText& option) {
     if (std::ranges::find(option.names, "--dataset") != option.names.end()) return NameKind::dataset;
     if (line == "larder doctor" && option.positional == "REMOTE") return NameKind::dataset;
     if (line == "larder job limit" && option.positional == "JOB") return NameKind::job;
-    if (line == "larder quota pin" && option.positional == "DATASET") return NameKind::dataset;
+    if ((line == "larder quota pin" || line == "larder cat") && option.positional == "DATASET")
+        return NameKind::dataset;
     const bool has_dataset =
         (line.starts_with("larder dataset ") && line != "larder dataset add") || line.starts_with("larder quota ");
     return has_dataset && option.positional == "NAME" ? NameKind::dataset : NameKind::none;

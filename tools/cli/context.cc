@@ -1,10 +1,17 @@
 #include "tools/cli/context.h"
 
 #include <cstdio>
+#include <filesystem>
 
+#include "base/environment.h"
 #include "base/server/http.h"
 
 namespace larder::cli {
+
+std::string jobs_socket(const Context& context) {
+    if (std::string named = environment("LARDER_SOCKET"); !named.empty()) return named;
+    return (std::filesystem::path(context.admin_socket).parent_path() / "larderd.sock").string();
+}
 
 int report(const Context& context, const Error& error) {
     std::fprintf(stderr, "larder: %s\n", error.message.c_str());

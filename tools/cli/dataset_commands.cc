@@ -531,6 +531,7 @@ void add_dataset_commands(CLI::App& app, Context& context) {
               remove_dataset)
         ->alias("remove");
     add_pack_command(*dataset, context);
+    add_ls_samples_command(*dataset, context);
 }
 
 }  // namespace larder::cli

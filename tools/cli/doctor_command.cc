@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "base/environment.h"
 #include "base/units.h"
 #include "cache/control/daemon_config.h"
 #include "cache/control/remote_json.h"
@@ -163,12 +162,6 @@ Finding check_clock(const Context& context, bool has_allocator) {
                     (offset_s < 0 ? " behind" : " ahead") + " (within " + format_seconds(uncertain_s) + ")";
     if (std::abs(offset_s) - uncertain_s <= kClockOffsetMax_s) return finding;
     return to_do(std::move(finding), finding.found, "run NTP (chrony, systemd-timesyncd) on both machines");
-}
-
-// The socket for jobs of the daemon that the user means.
-std::string jobs_socket(const Context& context) {
-    if (std::string named = environment("LARDER_SOCKET"); !named.empty()) return named;
-    return (std::filesystem::path(context.admin_socket).parent_path() / "larderd.sock").string();
 }
 
 // Takes the options for the remotes from the command line, or from the daemon if it knows the dataset.
