@@ -113,6 +113,54 @@ def test_q_ends_top_and_restores_the_terminal(top: Callable[..., Terminal]) -> N
     assert terminal.echoes()
 
 
+@pytest.fixture
+def several(start_daemon: Callable[..., Any], tmp_path: pathlib.Path) -> Any:
+    """A daemon with three datasets, of 1, 30 and 5 kB."""
+    daemon = start_daemon()
+    for name, size in (("ant", 1000), ("bee", 30_000), ("cat", 5000)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.png").write_bytes(b"x" * size)
+        daemon.command("dataset", "add", name, tmp_path / name)
+    return daemon
+
+
+def test_keys_sort_and_filter(several: Any) -> None:
+    terminal = Terminal(several._command(), 100)
+    try:
+        terminal.wait_for(r"ant (?s:.*)\nbee (?s:.*)\ncat ")
+        terminal.type(b">>")
+        terminal.wait_for(r"\nbee (?s:.*)\ncat (?s:.*)\nant (?s:.*)sort \(SIZE\)")
+        terminal.type(b"r")
+        terminal.wait_for(r"\nant (?s:.*)\ncat (?s:.*)\nbee (?s:.*)sort \(SIZE reversed\)")
+        terminal.type(b"/q")
+        assert "ant" not in terminal.wait_for(r"filter: q_")
+        terminal.type(b"\x7fee\r")
+        screen = terminal.wait_for(r"filter \(ee\)")
+        assert "bee" in screen and "ant" not in screen and "cat" not in screen
+        assert terminal.process.poll() is None, "the q was part of the filter"
+        terminal.type(b"q")
+        assert terminal.process.wait(60) == 0
+    finally:
+        terminal.close()
+
+
+def test_options_sort_and_filter(several: Any) -> None:
+    def names(*options: str) -> list[str]:
+        shown = several.command("top", "--count", "1", "--interval", "0.1", *options)
+        return [line.split()[0] for line in shown.splitlines() if line.startswith(("ant", "bee", "cat"))]
+
+    assert names("--sort", "size") == ["bee", "cat", "ant"]
+    assert names("--sort", "DATASET", "--reverse") == ["cat", "bee", "ant"]
+    assert names("--sort", "SIZE", "--filter", "T") == ["cat", "ant"]
+    for options, says in (
+        (["--sort", "colour"], "--sort COLOUR is no column here: DATASET, SIZE,"),
+        (["--sort", "f*"], "--sort f* is no column here"),
+        (["--json", "--filter", "x"], "not for --json"),
+    ):
+        ran = several.try_command("top", "--count", "1", *options)
+        assert (ran.returncode, says in ran.stderr) == (2, True), ran.stderr
+
+
 def test_ctrl_c_ends_top_and_restores_the_terminal(top: Callable[..., Terminal]) -> None:
     terminal = top(80)
     terminal.wait_for("DATASET")

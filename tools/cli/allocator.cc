@@ -187,7 +187,7 @@ std::string names_at(const json::object& object, std::string_view key) {
     return text.empty() ? "-" : text;
 }
 
-std::string nodes_text(const json::array& nodes, std::size_t columns) {
+std::string nodes_text(const json::array& nodes, std::size_t columns, const RowChoice& choice) {
     Table table({"NODE", ">CACHE", ">QUOTA", ">USED", ">JOBS", ">GRANTED", ">HEARD", ">LEASE"});
     for (const json::value& value : nodes) {
         const json::object& node = as_object(value);
@@ -202,7 +202,9 @@ std::string nodes_text(const json::array& nodes, std::size_t columns) {
                    flag_at(node, "alive") ? age_text(node, "heard_ms_ago") : "gone " + age_text(node, "heard_ms_ago"),
                    age_text(lease, "age_ms")});
     }
-    return table.empty() ? "no node has reported yet\n" : table.text_within(columns, {"LEASE", "JOBS", "USED"});
+    const bool is_empty = table.empty();
+    table.choose(choice);
+    return is_empty ? "no node has reported yet\n" : table.text_within(columns, {"LEASE", "JOBS", "USED"});
 }
 
 }  // namespace larder::cli

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "tools/cli/context.h"
+#include "tools/cli/table.h"
 
 namespace larder::cli {
 
@@ -47,6 +48,6 @@ std::string part_at(const boost::json::object& object, std::string_view key);
 std::string names_at(const boost::json::object& object, std::string_view key);
 
 // Returns the list of GET /v1/nodes as a table of at most `columns` columns.
-std::string nodes_text(const boost::json::array& nodes, std::size_t columns);
+std::string nodes_text(const boost::json::array& nodes, std::size_t columns, const RowChoice& choice = {});
 
 }  // namespace larder::cli

@@ -5,7 +5,10 @@
 #include <algorithm>
 #include <cstdio>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "base/clock.h"
 #include "tools/cli/admin_calls.h"
@@ -20,7 +23,11 @@ namespace {
 
 namespace json = boost::json;
 
-std::string datasets_text(const json::array& datasets) {
+const std::vector<std::string> kClusterColumns{
+    "NODE",      "CACHE",  "QUOTA", "USED",  "JOBS", "GRANTED",   "HEARD",    "LEASE", "DATASET", "NEEDS",
+    "EFFECTIVE", "PINNED", "JOB",   "NODES", "f*",   "PREDICTED", "MEASURED", "HITS",  "REMOTE",  "STALL"};
+
+std::string datasets_text(const json::array& datasets, const RowChoice& choice) {
     Table table({"DATASET", ">NEEDS", ">QUOTA", ">USED", ">EFFECTIVE", ">PINNED", ">GRANTED", "JOBS"});
     for (const json::value& value : datasets) {
         const json::object& dataset = as_object(value);
@@ -30,11 +37,12 @@ std::string datasets_text(const json::array& datasets) {
                    bytes_at(dataset, "effective_bytes", family), bytes_at(dataset, "pinned_bytes", family),
                    rate_at(dataset, "granted_bytes_per_second"), names_at(dataset, "jobs")});
     }
+    table.choose(choice);
     if (table.empty()) return "";
     return "\n" + table.text_within(Screen::columns(), {"JOBS", "PINNED", "EFFECTIVE", "GRANTED", "USED"});
 }
 
-std::string jobs_text(const json::array& jobs) {
+std::string jobs_text(const json::array& jobs, const RowChoice& choice) {
     Table table(
         {"JOB", "DATASET", "NODES", ">f*", ">PREDICTED", ">MEASURED", ">HITS", ">GRANTED", ">REMOTE", ">STALL"});
     for (const json::value& value : jobs) {
@@ -46,15 +54,21 @@ std::string jobs_text(const json::array& jobs) {
                    rate_at(job, "bandwidth_bytes_per_second"), rate_at(job, "measured_remote_bytes_per_second"),
                    part_at(job, "stall_ratio")});
     }
-    return table.empty() ? "\nno job runs\n"
-                         : "\n" + table.text_within(Screen::columns(), {"NODES", "f*", "REMOTE", "GRANTED", "HITS"});
+    const bool none_runs = table.empty();
+    table.choose(choice);
+    return none_runs ? "\nno job runs\n"
+                     : "\n" + table.text_within(Screen::columns(), {"NODES", "f*", "REMOTE", "GRANTED", "HITS"});
 }
 
 Look make_look(json::object all, const std::string& last_event) {
-    std::string text = nodes_text(array_at(all, "nodes"), Screen::columns()) +
-                       datasets_text(array_at(all, "datasets")) + jobs_text(array_at(all, "jobs"));
-    if (!last_event.empty()) text += "\nlast event: " + last_event + "\n";
-    return {.json = std::move(all), .text = std::move(text)};
+    const auto text = [all, last_event](const RowChoice& choice) {
+        std::string painted = nodes_text(array_at(all, "nodes"), Screen::columns(), choice) +
+                              datasets_text(array_at(all, "datasets"), choice) +
+                              jobs_text(array_at(all, "jobs"), choice);
+        if (!last_event.empty()) painted += "\nlast event: " + last_event + "\n";
+        return painted;
+    };
+    return {.json = std::move(all), .text = text};
 }
 
 // Asks for each list in turn, for an allocator that has no stream of events.
@@ -76,7 +90,8 @@ public:
         : context_(context),
           options_(options),
           interval_ns_(static_cast<std::int64_t>(options.interval_s * 1e9)),
-          screen_(context) {}
+          keys_(options.rows, kClusterColumns),
+          screen_(context, keys_) {}
 
     // Follows the stream from the last event on. Returns once all looks are painted; an error if the stream was refused
     // or broke.
@@ -120,8 +135,13 @@ private:
     const LiveViewOptions& options_;
     const std::int64_t interval_ns_;
     const SteadyClock clock_;
-    const InterruptWatch interrupt_{InterruptWatch::Keys::q};
+    LiveKeys keys_;
     Screen screen_;
+    const InterruptWatch interrupt_{[this](std::string_view typed) {
+        if (keys_.take(typed)) return true;
+        screen_.repaint();
+        return false;
+    }};
     SentEvents events_;
     std::uint64_t last_id_ = 0;
     std::string last_event_;
@@ -160,9 +180,12 @@ std::optional<int> show_streamed_top(const Context& context, const LiveViewOptio
 }  // namespace
 
 int cluster_top(Context context, const LiveViewOptions& options) {
+    if (auto checked = check_rows(context, options.rows, kClusterColumns); !checked) {
+        return report(context, checked.error());
+    }
     context.allocator.waits_for_leader = false;  // Ctrl-C would not end the wait
     if (const auto code = show_streamed_top(context, options)) return *code;
-    return show_live(context, options, {}, [&context] { return ask_for_lists(context); });
+    return show_live(context, options, kClusterColumns, {}, [&context] { return ask_for_lists(context); });
 }
 
 }  // namespace larder::cli

@@ -8,6 +8,8 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <string>
+#include <utility>
 
 #include "base/assert.h"
 #include "base/clock.h"
@@ -27,7 +29,8 @@ void note_signal(int /*signal*/) {
 
 }  // namespace
 
-InterruptWatch::InterruptWatch(Keys keys) : event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+InterruptWatch::InterruptWatch(OnKeys on_keys)
+    : event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), on_keys_(std::move(on_keys)) {
     LARDER_ASSERT(event_.get() >= 0);
     LARDER_ASSERT(g_event.exchange(event_.get()) == -1);
     struct sigaction action{};
@@ -36,7 +39,7 @@ InterruptWatch::InterruptWatch(Keys keys) : event_(::eventfd(0, EFD_CLOEXEC | EF
     sigemptyset(&action.sa_mask);
     ::sigaction(SIGINT, &action, &interrupt_before_);
     ::sigaction(SIGTERM, &action, &terminate_before_);
-    if (keys == Keys::q) keys_.emplace();
+    if (on_keys_) keys_.emplace();
 }
 
 InterruptWatch::~InterruptWatch() {
@@ -54,14 +57,14 @@ bool InterruptWatch::pressed_within(std::int64_t wait_ms) const {
                            pollfd{.fd = keys_ ? keys_->fd() : -1, .events = POLLIN, .revents = 0}};
         const int ready = ::poll(waiting.data(), waiting.size(), static_cast<int>(left_ms));
         if (ready > 0 && waiting[0].revents != 0) return true;
-        if (ready > 0 && q_was_pressed()) return true;
+        if (ready > 0 && take_keys()) return true;
         if (ready == 0) return false;
         // The wait was cut short by a signal on this thread or by another key.
     }
 }
 
-bool InterruptWatch::q_was_pressed() const {
-    if (keys_->q_pressed()) {
+bool InterruptWatch::take_keys() const {
+    if (const std::string typed = keys_->read(); !typed.empty() && on_keys_(typed)) {
         note_signal(SIGINT);
         return true;
     }

@@ -1,12 +1,14 @@
 #pragma once
 
-// Ctrl-C, and on request the key q, as an event to wait for. While an InterruptWatch lives, SIGINT and SIGTERM only
+// Ctrl-C, and on request typed keys, as an event to wait for. While an InterruptWatch lives, SIGINT and SIGTERM only
 // wake `pressed_within`, on whichever thread the kernel delivers them (libraries start threads of their own). Its
 // destructor restores the earlier handling. Only one may exist at a time.
 
 #include <csignal>
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <string_view>
 
 #include "base/file.h"
 #include "tools/cli/terminal.h"
@@ -15,22 +17,25 @@ namespace larder::cli {
 
 class InterruptWatch {
 public:
-    enum class Keys : std::uint8_t { none, q };
+    // Gets typed keys, on the thread in `pressed_within`. Returns true if they mean the same as Ctrl-C.
+    using OnKeys = std::function<bool(std::string_view keys)>;
 
-    explicit InterruptWatch(Keys keys = Keys::none);
+    // Without `on_keys`, keys are left alone.
+    explicit InterruptWatch(OnKeys on_keys = {});
     ~InterruptWatch();
     InterruptWatch(const InterruptWatch&) = delete;
     InterruptWatch& operator=(const InterruptWatch&) = delete;
 
-    // Waits for `wait_ms`, or until Ctrl-C or q: then returns true, and in every later call. Any thread; with Keys::q
-    // only one thread at a time.
+    // Waits for `wait_ms`, or until Ctrl-C: then returns true, and in every later call. Any thread; with keys only one
+    // thread at a time.
     bool pressed_within(std::int64_t wait_ms) const;
 
 private:
-    bool q_was_pressed() const;
+    bool take_keys() const;
 
     FileDescriptor event_;
     mutable std::optional<KeyWatch> keys_;
+    OnKeys on_keys_;
     struct sigaction interrupt_before_{};
     struct sigaction terminate_before_{};
 };

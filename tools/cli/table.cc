@@ -1,8 +1,12 @@
 #include "tools/cli/table.h"
 
 #include <algorithm>
+#include <cctype>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
+#include <string_view>
 #include <utility>
 
 #include "base/units.h"
@@ -14,6 +18,31 @@ namespace {
 std::size_t width_of(const std::string& text) {
     return static_cast<std::size_t>(
         std::ranges::count_if(text, [](char byte) { return (static_cast<unsigned char>(byte) & 0xc0) != 0x80; }));
+}
+
+std::string lower(std::string text) {
+    std::ranges::transform(text, text.begin(), [](unsigned char letter) { return std::tolower(letter); });
+    return text;
+}
+
+// Returns the number in a cell, with the prefix of its unit: "1,281", "125 MB/s", "34.5 %", "3 ms". Nothing for text.
+std::optional<double> number_in(std::string cell) {
+    std::erase(cell, ',');
+    char* end = nullptr;
+    const double number = std::strtod(cell.c_str(), &end);
+    if (end == cell.c_str()) return std::nullopt;
+    std::string_view unit(end);
+    while (unit.starts_with(' ')) unit.remove_prefix(1);
+    if (unit.empty() || unit.starts_with('%') || unit.starts_with('B')) return number;
+    constexpr std::pair<std::string_view, double> kTimes[] = {{"ns", 1e-9}, {"us", 1e-6}, {"ms", 1e-3},
+                                                              {"s", 1},     {"h", 3600},  {"min", 60}};
+    for (const auto& [name, seconds] : kTimes) {
+        if (unit == name) return number * seconds;
+    }
+    constexpr std::string_view kPrefixes = "kMGTPE";
+    const std::size_t prefix = kPrefixes.find(unit.front() == 'K' ? 'k' : unit.front());
+    if (prefix == std::string_view::npos) return number;
+    return number * std::pow(unit.substr(1).starts_with('i') ? 1024.0 : 1000.0, static_cast<double>(prefix + 1));
 }
 
 constexpr std::size_t kGap = 2;
@@ -42,6 +71,30 @@ Table::Table(std::vector<std::string> headings) : headings_(std::move(headings))
 void Table::add(std::vector<std::string> cells) {
     cells.resize(headings_.size());
     rows_.push_back(std::move(cells));
+}
+
+void Table::choose(const RowChoice& choice) {
+    if (const std::string wanted = lower(choice.filter); !wanted.empty()) {
+        std::erase_if(rows_, [&](const std::vector<std::string>& row) {
+            return std::ranges::none_of(row, [&](const std::string& cell) { return lower(cell).contains(wanted); });
+        });
+    }
+    const auto heading = std::ranges::find(headings_, lower(choice.column), lower);
+    if (heading == headings_.end()) return;
+    const auto column = static_cast<std::size_t>(heading - headings_.begin());
+    const bool descends = right_[column] != choice.reversed;
+    std::ranges::stable_sort(rows_, [&](const std::vector<std::string>& a, const std::vector<std::string>& b) {
+        const bool a_is_empty = a[column].empty() || a[column] == "-";
+        const bool b_is_empty = b[column].empty() || b[column] == "-";
+        if (a_is_empty || b_is_empty) return !a_is_empty && b_is_empty;
+        const auto before = [&](const auto& first, const auto& second) {
+            return descends ? second < first : first < second;
+        };
+        const auto a_number = number_in(a[column]);
+        const auto b_number = number_in(b[column]);
+        if (right_[column] && a_number && b_number) return before(*a_number, *b_number);
+        return before(lower(a[column]), lower(b[column]));
+    });
 }
 
 std::vector<std::size_t> Table::widths() const {

@@ -11,11 +11,19 @@
 
 namespace larder::cli {
 
+// Which rows of a table are shown, and in which order. Empty: all, as they were added.
+struct RowChoice {
+    std::string column;     // a heading, in any case; tables without this column keep their order
+    bool reversed = false;  // numbers begin with the largest otherwise, names with the first in the alphabet
+    std::string filter;     // shows rows that contain it in a cell, in any case
+};
+
 // A table with columns as wide as their widest cell. A heading that begins with '>' aligns its column to the right.
 class Table {
 public:
     explicit Table(std::vector<std::string> headings);
     void add(std::vector<std::string> cells);
+    void choose(const RowChoice& choice);
     bool empty() const { return rows_.empty(); }
     std::string text() const;
     // Returns text at most `columns` wide: long names are cut off, and columns are left out, in the order of

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 
 namespace larder::cli {
 
@@ -31,12 +30,10 @@ KeyWatch::~KeyWatch() {
     if (watching_) ::tcsetattr(STDIN_FILENO, TCSANOW, &before_);
 }
 
-bool KeyWatch::q_pressed() {
+std::string KeyWatch::read() {
     std::array<char, 64> typed{};
     const ssize_t count = ::read(STDIN_FILENO, typed.data(), typed.size());
-    if (count <= 0) return false;
-    return std::any_of(typed.begin(), typed.begin() + count,
-                       [](char key) { return std::tolower(static_cast<unsigned char>(key)) == 'q'; });
+    return {typed.data(), static_cast<std::size_t>(std::max<ssize_t>(count, 0))};
 }
 
 }  // namespace larder::cli

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <optional>
+#include <string>
 
 namespace larder::cli {
 
@@ -28,8 +29,8 @@ public:
 
     // The descriptor to poll, standard input; -1 if no keys are watched.
     int fd() const { return watching_ ? 0 : -1; }
-    // Reads the typed keys. Returns true if one of them is q.
-    bool q_pressed();
+    // Reads the typed keys; empty if the terminal has gone.
+    std::string read();
 
 private:
     bool watching_ = false;

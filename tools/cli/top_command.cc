@@ -2,6 +2,8 @@
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
 
+#include <algorithm>
+#include <cctype>
 #include <map>
 #include <memory>
 
@@ -102,7 +104,10 @@ const json::array& rows(const json::value& answer, const char* key) {
     return array_at(as_object(answer), key);
 }
 
-std::string screen_text(const Snapshot& before, const Snapshot& now) {
+const std::vector<std::string> kNodeColumns{"DATASET", "SIZE", "CACHED",   "HITS",  "MEMORY", "DISK", "REMOTE",
+                                            "TOTAL",   "JOB",  "SESSIONS", "EPOCH", "LIMIT",  "STALL"};
+
+std::string screen_text(const Snapshot& before, const Snapshot& now, const RowChoice& choice) {
     Table datasets({"DATASET", ">SIZE", ">CACHED", ">HITS", ">MEMORY", ">DISK", ">REMOTE", ">TOTAL"});
     const Rates dataset_rates(rows(before.datasets, "datasets"), before.taken_ns, now.taken_ns);
     for (const json::value& value : rows(now.datasets, "datasets")) {
@@ -125,14 +130,17 @@ std::string screen_text(const Snapshot& before, const Snapshot& now) {
         cells.push_back(job_rates.stall(row));
         jobs.add(std::move(cells));
     }
+    datasets.choose(choice);
+    const bool has_jobs = !jobs.empty();
+    jobs.choose(choice);
     std::string outages;
     for (const json::value& outage : rows(now.status, "outages")) {
         outages += "remote away: " + outage_text(as_object(outage)) + "\n";
     }
     const std::size_t columns = Screen::columns();
     const std::string jobs_text =
-        jobs.empty() ? std::string("no jobs connected\n")
-                     : jobs.text_within(columns, {"SESSIONS", "EPOCH", "TOTAL", "LIMIT", "MEMORY", "DISK"});
+        !has_jobs ? std::string("no jobs connected\n")
+                  : jobs.text_within(columns, {"SESSIONS", "EPOCH", "TOTAL", "LIMIT", "MEMORY", "DISK"});
     return outages + datasets.text_within(columns, {"TOTAL", "SIZE", "CACHED"}) + "\n" + jobs_text;
 }
 
@@ -145,13 +153,13 @@ int node_top(const Context& context, const LiveViewOptions& options) {
         before = std::move(*first);
         return {};
     };
-    return show_live(context, options, begin, [&]() -> Result<Look> {
+    return show_live(context, options, kNodeColumns, begin, [&]() -> Result<Look> {
         auto now = take_snapshot(context, clock);
         if (!now) return std::unexpected(now.error());
         Look look{.json = json::object{{"datasets", rows(now->datasets, "datasets")},
                                        {"jobs", rows(now->jobs, "jobs")},
                                        {"outages", rows(now->status, "outages")}},
-                  .text = screen_text(before, *now)};
+                  .text = [before, now = *now](const RowChoice& choice) { return screen_text(before, now, choice); }};
         before = std::move(*now);
         return look;
     });
@@ -171,6 +179,16 @@ void add_top_command(CLI::App& app, Context& context) {
         ->check(CLI::Range(0.1, 3600.0));
     command->add_option("--count", options->live.count, "Updates before the command ends. Default: until q or Ctrl-C")
         ->check(CLI::PositiveNumber);
+    RowChoice& rows = options->live.rows;
+    command
+        ->add_option("--sort", rows.column,
+                     "Column to sort by, such as REMOTE; numbers begin with the largest. Keys on a terminal: < and >")
+        ->transform([](std::string column) {
+            std::ranges::transform(column, column.begin(), [](unsigned char letter) { return std::toupper(letter); });
+            return column == "F*" ? "f*" : column;
+        });
+    command->add_flag("--reverse", rows.reversed, "Sort the other way round. Key: r");
+    command->add_option("--filter", rows.filter, "Show only rows that contain this text. Key: /");
     command->add_flag("--node", options->node, "Watch this node even if an allocator is named");
     command->callback([&context, options] {
         context.command = [&context, options] {

@@ -20,11 +20,13 @@ namespace larder {
 namespace {
 
 using test::ProgramResult;
+using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::MatchesRegex;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 constexpr const char* kDataset =
@@ -574,6 +576,30 @@ TEST_F(LarderWithDaemonTest, TopFallsBackToListsWithoutStream) {
     EXPECT_EQ(result.exit_code, 0);
     EXPECT_THAT(result.output, HasSubstr("no node has reported yet"));
     EXPECT_THAT(result.errors, HasSubstr("nothing at GET /v1/events/stream; polling instead"));
+}
+
+TEST_F(LarderWithDaemonTest, TopOfClusterSortsAndFiltersRows) {
+    const auto node = [](const std::string& name, int used_bytes) {
+        return R"({"name":")" + name + R"(","alive":true,"jobs":[],"used":{"memory_bytes":)" +
+               std::to_string(used_bytes) + R"(,"disk_bytes":0}})";
+    };
+    daemon.answer("GET /v1/nodes", R"({"plan":7,"nodes":[)" + node("alpha", 9'000) + "," + node("beta", 70'000) + "," +
+                                       node("gamma", 800'000) + "]}");
+    for (const std::string list : {"datasets", "jobs"}) {
+        daemon.answer("GET /v1/" + list, R"({"plan":7,")" + list + R"(":[]})");
+    }
+    const auto ask = [&](const std::vector<std::string>& options) {
+        std::vector<std::string> arguments{"top", "--allocator", socket, "--count", "1"};
+        arguments.insert(arguments.end(), options.begin(), options.end());
+        return larder(arguments);
+    };
+    EXPECT_THAT(ask({"--sort", "used"}).output, ContainsRegex("gamma(.|\n)*beta(.|\n)*alpha"));
+    const auto filtered = ask({"--filter", "TA"});
+    EXPECT_THAT(filtered.output, AllOf(HasSubstr("beta"), Not(HasSubstr("alpha")), Not(HasSubstr("gamma"))));
+    EXPECT_EQ(ask({"--sort", "f*"}).exit_code, 0);
+    const auto wrong = ask({"--sort", "colour"});
+    EXPECT_EQ(wrong.exit_code, 2);
+    EXPECT_THAT(wrong.errors, HasSubstr("--sort COLOUR is no column here: NODE, CACHE,"));
 }
 
 TEST_F(LarderWithDaemonTest, TopReconnectsAfterLastEventItReceived) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "tools/cli/live.h"
 #include "tools/cli/progress.h"
 #include "tools/cli/table.h"
 
@@ -22,6 +23,65 @@ TEST(Table, AlignsByTheWidestCell) {
               "a           1  x\n"
               "longer  1,000\n"
               "\u00fc\u00fc         20  \u00e9\n");
+}
+
+// The first column of the rows that a choice leaves, in order.
+std::vector<std::string> rows_of(const RowChoice& choice) {
+    Table table({"NAME", ">SIZE", ">RATE", ">PART", ">TIME"});
+    table.add({"bert", "1.50 GiB", "125 MB/s", "34.5 %", "3 ms"});
+    table.add({"Alexnet", "900 MiB", "1.25 GB/s", "-", "2 s"});
+    table.add({"gpt", "2.00 kB", "-", "9.0 %", "850 us"});
+    table.add({"resnet", "1,281", "0 B/s", "100 %", "4.2 s"});
+    table.choose(choice);
+    std::vector<std::string> names;
+    const std::string text = table.text();
+    for (std::size_t at = text.find('\n') + 1; at < text.size(); at = text.find('\n', at) + 1) {
+        names.push_back(text.substr(at, text.find(' ', at) - at));
+    }
+    return names;
+}
+
+TEST(Table, SortsNumbersByTheirUnitsAndNamesByTheAlphabet) {
+    using ::testing::ElementsAre;
+    EXPECT_THAT(rows_of({}), ElementsAre("bert", "Alexnet", "gpt", "resnet"));
+    EXPECT_THAT(rows_of({.column = "NO SUCH"}), ElementsAre("bert", "Alexnet", "gpt", "resnet"));
+    EXPECT_THAT(rows_of({.column = "name"}), ElementsAre("Alexnet", "bert", "gpt", "resnet"));
+    EXPECT_THAT(rows_of({.column = "NAME", .reversed = true}), ElementsAre("resnet", "gpt", "bert", "Alexnet"));
+    EXPECT_THAT(rows_of({.column = "SIZE"}), ElementsAre("bert", "Alexnet", "gpt", "resnet"));
+    EXPECT_THAT(rows_of({.column = "RATE"}), ElementsAre("Alexnet", "bert", "resnet", "gpt"));
+    EXPECT_THAT(rows_of({.column = "RATE", .reversed = true}), ElementsAre("resnet", "bert", "Alexnet", "gpt"));
+    EXPECT_THAT(rows_of({.column = "PART"}), ElementsAre("resnet", "bert", "gpt", "Alexnet"));
+    EXPECT_THAT(rows_of({.column = "TIME"}), ElementsAre("resnet", "Alexnet", "bert", "gpt"));
+}
+
+TEST(Table, FiltersByTextInAnyCellAndCase) {
+    using ::testing::ElementsAre;
+    EXPECT_THAT(rows_of({.filter = "NET"}), ElementsAre("Alexnet", "resnet"));
+    EXPECT_THAT(rows_of({.column = "RATE", .reversed = true, .filter = "b/s"}),
+                ElementsAre("resnet", "bert", "Alexnet"));
+    EXPECT_THAT(rows_of({.filter = "nothing"}), ElementsAre());
+}
+
+TEST(LiveKeys, SortReverseAndFilter) {
+    LiveKeys keys({}, {"NAME", "SIZE"});
+    EXPECT_FALSE(keys.take(">"));
+    EXPECT_EQ(keys.rows().column, "NAME");
+    EXPECT_FALSE(keys.take(">>"));
+    EXPECT_EQ(keys.rows().column, "");
+    EXPECT_FALSE(keys.take("<r"));
+    EXPECT_EQ(keys.rows().column, "SIZE");
+    EXPECT_TRUE(keys.rows().reversed);
+    EXPECT_FALSE(keys.take("/qrx"));
+    EXPECT_EQ(keys.rows().filter, "qrx");
+    EXPECT_EQ(keys.footer(), "filter: qrx_ (Enter: keep, Esc: drop)\n");
+    EXPECT_FALSE(keys.take("\x7f\n"));
+    EXPECT_EQ(keys.rows().filter, "qr");
+    EXPECT_EQ(keys.footer(), "press q to quit, < > to sort (SIZE reversed), r to reverse, / to filter (qr)\n");
+    EXPECT_FALSE(
+        keys.take("/\x7f"
+                  "a\x1b"));
+    EXPECT_EQ(keys.rows().filter, "");
+    EXPECT_TRUE(keys.take("xq"));
 }
 
 // The width of the widest line, in columns.
