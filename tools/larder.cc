@@ -39,6 +39,7 @@ int describe(const SeparateProgram& program, const char* what, std::vector<std::
     }
     arguments.insert(arguments.end(), words.begin(), words.end());
     std::vector<char*> pointers{const_cast<char*>("larder")};
+    pointers.reserve(arguments.size() + 2);
     for (std::string& argument : arguments) pointers.push_back(argument.data());
     pointers.push_back(nullptr);
     return larder::cli::hand_over(program.program, pointers.data());
@@ -80,6 +81,7 @@ int run(int argc, char** argv) {
         std::vector<std::string> arguments{"larder", larder::cli::kManWord};
         arguments.insert(arguments.end(), words.begin(), words.end());
         std::vector<char*> pointers;
+        pointers.reserve(arguments.size());
         for (std::string& argument : arguments) pointers.push_back(argument.data());
         return *larder::cli::describe_program(app, {.line = "larder"}, static_cast<int>(pointers.size()),
                                               pointers.data());

@@ -84,7 +84,7 @@ Finding check_daemon(const Context& context, const Result<json::value>& status) 
     Finding finding{.check = "daemon", .subject = {}, .found = {}, .advice = {}, .values = {{"cli", LARDER_VERSION}}};
     if (!status) {
         if (status.error().code != ErrorCode::unavailable) {
-            return to_do(std::move(finding), status.error().message, "run larder doctor as the daemon's user or root");
+            return to_do(finding, status.error().message, "run larder doctor as the daemon's user or root");
         }
         finding.verdict = Verdict::not_checked;
         finding.found = "version " LARDER_VERSION " of larder; no daemon answers at " + context.admin_socket +
@@ -94,7 +94,7 @@ Finding check_daemon(const Context& context, const Result<json::value>& status) 
     const std::string version = text_at(as_object(*status), "version");
     finding.values["daemon"] = version;
     if (version != LARDER_VERSION) {
-        return to_do(std::move(finding), "the daemon has version " + version + ", larder " LARDER_VERSION,
+        return to_do(finding, "the daemon has version " + version + ", larder " LARDER_VERSION,
                      "install one version of both, and restart the daemon");
     }
     finding.found = "daemon and larder have version " LARDER_VERSION;
@@ -104,7 +104,7 @@ Finding check_daemon(const Context& context, const Result<json::value>& status) 
     for (const json::value& problem : problems) {
         listed += (listed.empty() ? "" : "; ") + (problem.is_string() ? std::string(problem.get_string()) : "");
     }
-    return to_do(std::move(finding), "the daemon has problems: " + listed, "see larder status");
+    return to_do(finding, "the daemon has problems: " + listed, "see larder status");
 }
 
 Finding check_loader() {
@@ -123,7 +123,7 @@ Finding check_loader() {
     const std::string version = asked->output.substr(0, asked->output.find('\n'));
     finding.values["loader"] = version;
     if (version != LARDER_VERSION) {
-        return to_do(std::move(finding), "the Python package has version " + version + ", larder " LARDER_VERSION,
+        return to_do(finding, "the Python package has version " + version + ", larder " LARDER_VERSION,
                      "install the package of version " LARDER_VERSION " where jobs run");
     }
     finding.verdict = Verdict::good;
@@ -150,7 +150,7 @@ Finding check_clock(const Context& context, bool has_allocator) {
     const auto offset = find_offset();
     if (!offset) {
         if (has_allocator) {
-            return to_do(std::move(finding), offset.error().message, "start the allocator, or check the way to it");
+            return to_do(finding, offset.error().message, "start the allocator, or check the way to it");
         }
         finding.verdict = Verdict::not_checked;
         finding.found = "there is no allocator to compare with";
@@ -161,7 +161,7 @@ Finding check_clock(const Context& context, bool has_allocator) {
     finding.found = "the allocator's clock is " + format_seconds(std::abs(offset_s)) +
                     (offset_s < 0 ? " behind" : " ahead") + " (within " + format_seconds(uncertain_s) + ")";
     if (std::abs(offset_s) - uncertain_s <= kClockOffsetMax_s) return finding;
-    return to_do(std::move(finding), finding.found, "run NTP (chrony, systemd-timesyncd) on both machines");
+    return to_do(finding, finding.found, "run NTP (chrony, systemd-timesyncd) on both machines");
 }
 
 // Takes the options for the remotes from the command line, or from the daemon if it knows the dataset.

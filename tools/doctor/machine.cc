@@ -124,10 +124,9 @@ Finding check_io_uring(std::string_view daemon_io, std::string_view daemon_reaso
     auto made = cache::make_device(DeviceKind::ring, clock);
     finding.values["works"] = false;
     if (!daemon_io.empty()) finding.values["daemon_io"] = daemon_io;
-    if (!made) return to_do(std::move(finding), "the kernel refuses a ring to this process", made.error().message);
+    if (!made) return to_do(finding, "the kernel refuses a ring to this process", made.error().message);
     if (const auto read = read_through(*made->device); !read) {
-        return to_do(std::move(finding), read.error().message,
-                     "run larderd with io = \"threads\", and report the kernel's bug");
+        return to_do(finding, read.error().message, "run larderd with io = \"threads\", and report the kernel's bug");
     }
     finding.values["works"] = true;
     if (!daemon_io.empty() && daemon_io != "io_uring") {
@@ -156,7 +155,7 @@ Finding check_memlock(int daemon_pid) {
             finding.values["daemon_limit_bytes"] = any ? std::numeric_limits<std::uint64_t>::max() : *limit_bytes;
             finding.found = "the daemon may register " + (any ? "any amount (it has CAP_IPC_LOCK)"
                                                               : limit_text(*limit_bytes) + " of memory with io_uring");
-            if (!any && *limit_bytes < kSessionBytes) return to_do(std::move(finding), finding.found, advice);
+            if (!any && *limit_bytes < kSessionBytes) return to_do(finding, finding.found, advice);
             return finding;
         }
     }
@@ -174,7 +173,7 @@ Finding check_memlock(int daemon_pid) {
     if (!*accepted) {
         const auto limits = read_file("/proc/self/limits");
         const auto limit_bytes = limits ? locked_memory_limit(*limits) : std::nullopt;
-        return to_do(std::move(finding),
+        return to_do(finding,
                      "io_uring may not register " + size + " of memory here" +
                          (limit_bytes ? "; the limit is " + limit_text(*limit_bytes) : ""),
                      advice);
@@ -200,10 +199,10 @@ Finding check_huge_pages() {
     if (backed == kPages) return finding;
     std::error_code error;
     if (!std::filesystem::exists("/sys/kernel/mm/transparent_hugepage", error)) {
-        return to_do(std::move(finding), finding.found,
+        return to_do(finding, finding.found,
                      "use a kernel built with CONFIG_TRANSPARENT_HUGEPAGE; reads from memory are slower without");
     }
-    return to_do(std::move(finding), finding.found,
+    return to_do(finding, finding.found,
                  backed > 0
                      ? "memory is fragmented: as root, echo 1 > /proc/sys/vm/compact_memory, then restart larderd"
                      : "use a kernel with MADV_COLLAPSE for shared memory (Linux has it since 6.1); reads from "
