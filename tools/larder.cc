@@ -89,9 +89,12 @@ int run(int argc, char** argv) {
     // Listed for help only; main hands their command lines over before this App sees them, unless an option comes
     // first.
     for (const SeparateProgram& program : kSeparatePrograms) {
-        app.add_subcommand(program.command, program.help)->prefix_command()->fallthrough(false)->callback([&context, &program, argv] {
-            context.command = [&program, argv] { return larder::cli::hand_over(program.program, argv); };
-        });
+        app.add_subcommand(program.command, program.help)
+            ->prefix_command()
+            ->fallthrough(false)
+            ->callback([&context, &program, argv] {
+                context.command = [&program, argv] { return larder::cli::hand_over(program.program, argv); };
+            });
     }
     return larder::cli::run_app(app, context, argc, argv);
 }

@@ -72,4 +72,9 @@ def test_answers_fit(daemon: Daemon, raw: Data, descriptions: dict[str, Descript
     assert ask("top", "--count", "1", "--interval", "0.1")["outages"] == []
     assert ask("dataset pack", tmp_path / "data", tmp_path / "packed")["samples"] == 1
     assert ask("job limit", "described-job", "--rate", "1MB/s", "--ahead")["job"] == "described-job"
+    mounted = tmp_path / "mounted"
+    mounted.mkdir()
+    log = tmp_path / "mount.log"
+    assert ask("mount", "described", mounted, "--detach", "--socket", daemon.socket, "--log", log)["directory"] == str(mounted)
+    assert ask("unmount", mounted)["directory"] == str(mounted)
     ask("dataset rm", "described")
