@@ -131,7 +131,7 @@ def alternate(measure: Callable[[pathlib.Path], float], readers: dict[str, pathl
 
 
 def memory_of(process: int) -> dict[str, int]:
-    """What the process has of its own, and what it maps of the daemon's memory, in bytes."""
+    """Returns the process's own memory, and the daemon's memory that it maps, in bytes."""
     lines = pathlib.Path(f"/proc/{process}/status").read_text().splitlines()
     kib = {line.split(":")[0]: int(line.split()[1]) for line in lines if line.startswith("Rss")}
     return {"own": (kib["RssAnon"] + kib["RssFile"]) * 1024, "mapped": kib["RssShmem"] * 1024}

@@ -74,7 +74,7 @@ def archive(packages: list[str], codename: str = "bookworm", age_s_max: float | 
 
 
 def sources(codename: str) -> list[str]:
-    """What mmdebstrap takes for the release: this machine's files of apt, whatever their names, which have security
+    """Returns the sources for mmdebstrap: this machine's files of apt, whatever their names, which have security
     updates; or for another release than this machine's the mirror that these name."""
     fields = "Created-By: Packages", "Origin: Debian", "Codename: bookworm"
     targets = ["apt-get", "indextargets", "--format", "$(REPO_URI)", *fields]

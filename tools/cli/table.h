@@ -11,7 +11,7 @@
 
 namespace larder::cli {
 
-// Which rows of a table are shown, and in which order. Empty: all, as they were added.
+// Chooses and orders the rows of a table. Empty: all, as they were added.
 struct RowChoice {
     std::string column;     // a heading, in any case; tables without this column keep their order
     bool reversed = false;  // numbers begin with the largest otherwise, names with the first in the alphabet

@@ -1,6 +1,6 @@
 #pragma once
 
-// What a check of `larder doctor` found. A check never fails: what is wrong, or could not be looked at, is a finding.
+// A finding of a check of `larder doctor`. A check never fails: what is wrong, or could not be looked at, is a finding.
 
 #include <boost/json/object.hpp>
 

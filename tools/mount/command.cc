@@ -38,7 +38,7 @@ using cli::Context;
 namespace json = boost::json;
 
 constexpr std::uint64_t kReaderMemory_bytes = 32 << 20;
-// How long programs that have files open may hold up the end of this process.
+// Programs that have files open may hold up the end of this process for so long.
 constexpr std::chrono::seconds kEndMax{2};
 constexpr std::array kEnds{SIGINT, SIGTERM, SIGHUP};
 

@@ -35,7 +35,7 @@ constexpr unsigned kIdleThreadsMax = 4;
 std::atomic<bool> is_ending = false;
 thread_local fuse_req_t current_request = nullptr;  // the one that this thread serves
 
-// What libfuse said last while it mounted.
+// The last message of libfuse while it mounted.
 std::string libfuse_message;
 
 void note_message(fuse_log_level, const char* format, va_list values) {
@@ -78,7 +78,7 @@ int errno_of(const Error& error) {
 
 }  // namespace
 
-// What libfuse calls. `user` is the FileSystem.
+// The functions that libfuse calls. A request's user data is the FileSystem.
 struct Operations {
     static FileSystem& of(fuse_req_t request) { return *static_cast<FileSystem*>(fuse_req_userdata(request)); }
 
@@ -223,7 +223,7 @@ struct Operations {
         std::uint64_t position = offset <= 2 ? 0 : static_cast<std::uint64_t>(offset) - 2;
         while (has_room) {
             const auto next = files.tree_->entry_at(inode, position);
-            // What was listed so far is answered first; the next request meets the error again.
+            // The answer has the entries listed so far; the next request meets the error again.
             if (!next && used > 0) break;
             if (has_failed(request, next, "listing")) return;
             if (!*next) break;

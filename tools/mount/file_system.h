@@ -18,7 +18,7 @@ struct fuse_session;
 
 namespace larder::mount {
 
-// Who may read the tree.
+// The owner, group and mode of all files.
 struct TreeAccess {
     uid_t owner = 0;
     gid_t group = 0;

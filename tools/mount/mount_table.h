@@ -1,6 +1,6 @@
 #pragma once
 
-// What is mounted where, as this process sees it.
+// The mounts that this process sees.
 
 #include <cstdint>
 #include <optional>

@@ -7,14 +7,14 @@
 namespace larder::mount {
 namespace {
 
-// How long a sample is kept after its last use. Those of open files may be read on; those that were fetched ahead are
-// about to be read.
+// A sample is kept for so long after its last use. Programs may read on in open files, and are about to read what was
+// fetched ahead.
 constexpr std::int64_t kKept_ns = 1'000'000'000;
 constexpr std::int64_t kKeptAhead_ns = 30'000'000'000;
 constexpr std::int64_t kKeptOpen_ns = 60'000'000'000;
 constexpr std::size_t kKeptMax = 2048;
-// Of samples whose files are closed: for programs that read a file's fields one after the other, or a file twice. More
-// would be a cache beside the node's.
+// Samples kept whose files are closed: for programs that read a sample's fields one after the other, or a file twice.
+// More would be a cache beside the node's.
 constexpr std::size_t kClosedMax = 32;
 constexpr std::int64_t kRefusedPause_ns = 5'000'000'000;
 constexpr std::uint32_t kAheadMax = 64;  // samples

@@ -33,7 +33,7 @@ struct SampleRange {
     std::uint64_t end = 0;
 };
 
-// What a name of a member or field becomes as the name of a file. Empty: it cannot be one.
+// Returns the name of a file for that of a member or field. Empty: there can be no such file.
 std::string file_name(std::string name) {
     if (name.starts_with("./")) name.erase(0, 2);
     std::ranges::replace(name, '/', '_');
@@ -198,7 +198,7 @@ private:
                 members->push_back({.name_hash = hash_name(name_of(**sample, place)), .sample = index});
             }
         }
-        // Of several members with one name, the first is found.
+        // The first of several members with one name is found.
         std::ranges::sort(*members, {},
                           [](const Member& member) { return std::pair(member.name_hash, member.sample); });
         const std::lock_guard lock(mutex_);

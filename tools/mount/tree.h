@@ -50,7 +50,7 @@ public:
     virtual Result<std::optional<Node>> find(std::uint64_t directory, std::string_view name) = 0;
     // The first entry of the directory at or behind the position; nothing at the end. A listing begins at 0.
     virtual Result<std::optional<Entry>> entry_at(std::uint64_t directory, std::uint64_t position) = 0;
-    // Nothing if the number is not a file's.
+    // Returns nothing if the number is not a file's.
     virtual std::optional<FileContent> content(std::uint64_t inode) const = 0;
 };
 
