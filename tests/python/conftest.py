@@ -165,6 +165,15 @@ def daemon(start_daemon: Callable[[], Daemon]) -> Daemon:
     return start_daemon()
 
 
+@pytest.fixture
+def own_daemon(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> Iterator[Daemon]:
+    """A daemon for one test, which may stop and start it."""
+    daemon = Daemon(larder_bin, tmp_path / "node")
+    daemon.start()
+    yield daemon
+    daemon.end()
+
+
 @pytest.fixture(scope="session")
 def make_raw(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Data]:
     """Adds a tree of random files to a daemon, one sample per file."""

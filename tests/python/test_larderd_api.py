@@ -16,14 +16,6 @@ KIB = 1024
 
 
 @pytest.fixture
-def own_daemon(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> Daemon:
-    daemon = Daemon(larder_bin, tmp_path / "node")
-    daemon.start()
-    yield daemon
-    daemon.end()
-
-
-@pytest.fixture
 def node_description(repository: pathlib.Path) -> Description:
     return Description(repository / "docs" / "openapi" / "larderd.yaml")
 

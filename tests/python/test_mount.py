@@ -72,14 +72,6 @@ def mount(tmp_path: pathlib.Path) -> Iterator[Callable[..., Mount]]:
         subprocess.run(["umount", "--lazy", "--quiet", one.directory], stderr=subprocess.DEVNULL)
 
 
-@pytest.fixture
-def own_daemon(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> Iterator[Daemon]:
-    daemon = Daemon(larder_bin, tmp_path / "node")
-    daemon.start()
-    yield daemon
-    daemon.end()
-
-
 def contents_below(directory: pathlib.Path) -> dict[str, bytes]:
     files = sorted(path for path in directory.rglob("*") if path.is_file())
     return {str(path.relative_to(directory)): path.read_bytes() for path in files}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pathlib
-from collections.abc import Iterator
 
 import larder
 import pytest
@@ -12,14 +11,6 @@ from conftest import Daemon
 from http_api import AS_NOBODY
 
 TOKEN = b"the secret of all peers\n"
-
-
-@pytest.fixture
-def own_daemon(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> Iterator[Daemon]:
-    daemon = Daemon(larder_bin, tmp_path / "node")
-    daemon.start()
-    yield daemon
-    daemon.end()
 
 
 @pytest.fixture
