@@ -40,7 +40,7 @@ Result<std::string> socket_path(const std::string& configured) {
     if (!configured.empty()) return configured;
     if (std::string from_environment = environment("LARDER_SOCKET"); !from_environment.empty()) return from_environment;
     const std::string home = environment("HOME");
-    const std::string own = home.empty() ? "" : home + "/.local/share/larder/larderd.sock";
+    std::string own = home.empty() ? "" : home + "/.local/share/larder/larderd.sock";
     // A user's own daemon comes before the machine's.
     if ((own.empty() || ::access(own.c_str(), F_OK) != 0) && ::access(kServiceSocket, F_OK) == 0) return kServiceSocket;
     if (own.empty()) {
