@@ -232,15 +232,28 @@ def test_read_fails_if_the_daemon_stays_away(
     assert contents_below(mounted.directory) == data.contents
 
 
-def test_reader_and_mount_can_be_ended_while_a_read_waits(
-    own_daemon: Daemon, make_raw: Callable[..., Data], mount: Callable[..., Mount]
-) -> None:
-    data = make_raw(own_daemon)
-    mounted = mount(own_daemon, data.name, "--timeout", "600")
-    own_daemon.end(signal.SIGKILL)
-    readers = [subprocess.Popen(["cat", mounted.directory / key], stdout=subprocess.DEVNULL,
-                                stderr=subprocess.DEVNULL) for key in sorted(data.contents)[:2]]  # fmt: skip
-    time.sleep(0.5)
+Waiting = Callable[[int], tuple[Mount, "list[subprocess.Popen[bytes]]"]]
+
+
+@pytest.fixture
+def make_wait(own_daemon: Daemon, make_raw: Callable[..., Data], mount: Callable[..., Mount]) -> Waiting:
+    """Starts programs that each read another file of a mount whose daemon is away."""
+
+    def start(count: int) -> tuple[Mount, list[subprocess.Popen[bytes]]]:
+        data = make_raw(own_daemon)
+        mounted = mount(own_daemon, data.name, "--timeout", "600")
+        own_daemon.end(signal.SIGKILL)
+        paths = [mounted.directory / key for key in sorted(data.contents)[:count]]
+        nowhere = subprocess.DEVNULL
+        readers = [subprocess.Popen(["cat", path], stdout=nowhere, stderr=nowhere) for path in paths]
+        time.sleep(0.5)
+        return mounted, readers
+
+    return start
+
+
+def test_reader_and_mount_can_be_ended_while_a_read_waits(make_wait: Waiting) -> None:
+    mounted, readers = make_wait(2)
     assert [reader.poll() for reader in readers] == [None, None]
     readers[0].terminate()
     assert readers[0].wait() == -signal.SIGTERM
@@ -249,15 +262,8 @@ def test_reader_and_mount_can_be_ended_while_a_read_waits(
     assert os.listdir(mounted.directory) == []
 
 
-def test_every_waiting_reader_can_be_killed(
-    own_daemon: Daemon, make_raw: Callable[..., Data], mount: Callable[..., Mount]
-) -> None:
-    data = make_raw(own_daemon)
-    mounted = mount(own_daemon, data.name, "--timeout", "600")
-    own_daemon.end(signal.SIGKILL)
-    readers = [subprocess.Popen(["cat", mounted.directory / key], stdout=subprocess.DEVNULL,
-                                stderr=subprocess.DEVNULL) for key in sorted(data.contents)[:60]]  # fmt: skip
-    time.sleep(0.5)
+def test_every_waiting_reader_can_be_killed(make_wait: Waiting) -> None:
+    mounted, readers = make_wait(60)
     assert (mounted.directory / "ant").is_dir()
     for reader in readers:
         reader.terminate()

@@ -118,7 +118,7 @@ struct Operations {
     static void init(void*, fuse_conn_info* connection) {
         // Lets the kernel ask for this many bytes at a time.
         connection->max_write = kReadMax_bytes;
-        connection->want |= connection->capable & (FUSE_CAP_PARALLEL_DIROPS | FUSE_CAP_CACHE_SYMLINKS);
+        connection->want |= connection->capable & FUSE_CAP_PARALLEL_DIROPS;
     }
 
     // Answers a request that failed, and returns true, if it has.
