@@ -191,7 +191,7 @@ Result<std::vector<std::shared_ptr<const Sample>>> SamplePool::fetch(Reader& rea
         if (batch) return share(reader, std::move(*batch));
         const ErrorCode code = batch.error().code;
         if (samples.size() > 1 && code != ErrorCode::cancelled && code != ErrorCode::unavailable) {
-            samples.resize(1);  // retry with the requested sample alone
+            samples.erase(samples.begin() + 1, samples.end());  // retry with the requested sample alone
             continue;
         }
         if (code != ErrorCode::no_space) return std::unexpected(batch.error());
