@@ -54,7 +54,6 @@ def removed_when_passed(request: pytest.FixtureRequest, tmp_path: pathlib.Path) 
 # groups at the start, and another one when only one is left. The groups that take longest come first, so that none of
 # them runs alone at the end. Files that run well beside them follow.
 FIRST = (
-    "test_end_to_end.py",
     "test_engine_cases.py",
     "test_bench.py",
     "test_remotes.py",
