@@ -95,45 +95,49 @@ constexpr bool is_optional<std::optional<T>> = true;
 
 // --- writing
 
-template <typename Message>
-json::object write(const Message& message, unsigned version);
+// Writes into the memory of `storage`.
+struct Writer {
+    json::storage_ptr storage;
+    unsigned version;
 
-template <typename Value>
-json::value written(const Value& value, unsigned version) {
-    if constexpr (is_vector<Value>) {
-        json::array array;
-        for (const auto& item : value) array.push_back(written(item, version));
-        return array;
-    } else if constexpr (boost::describe::has_describe_members<Value>::value) {
-        return write(value, version);
-    } else {
-        return json::value(value);
+    template <typename Value>
+    json::value value_of(const Value& value) const {
+        if constexpr (is_vector<Value>) {
+            json::array array(storage);
+            array.reserve(value.size());
+            for (const auto& item : value) array.push_back(value_of(item));
+            return array;
+        } else if constexpr (boost::describe::has_describe_members<Value>::value) {
+            return object_of(value);
+        } else {
+            return json::value(value, storage);
+        }
     }
-}
 
-template <typename Value>
-void put(json::object& object, std::string_view key, const Value& value, unsigned version) {
-    if constexpr (is_optional<Value>) {
-        if (value) object[key] = written(*value, version);
-    } else if constexpr (std::is_same_v<Value, double>) {
-        if (std::isfinite(value)) object[key] = value;
-    } else {
-        object[key] = written(value, version);
+    template <typename Value>
+    void put(json::object& object, std::string_view key, const Value& value) const {
+        if constexpr (is_optional<Value>) {
+            if (value) object.emplace(key, value_of(*value));
+        } else if constexpr (std::is_same_v<Value, double>) {
+            if (std::isfinite(value)) object.emplace(key, value);
+        } else {
+            object.emplace(key, value_of(value));
+        }
     }
-}
 
-template <typename Message>
-json::object write(const Message& message, unsigned version) {
-    json::object object;
-    boost::mp11::mp_for_each<Members<Message>>([&](auto member) {
-        if (is_known(member.name, version)) put(object, member.name, message.*member.pointer, version);
-    });
-    for (const std::string_view key : kLeftOutIfEmpty) {
-        const json::value* const list = object.if_contains(key);
-        if (list != nullptr && list->as_array().empty()) object.erase(key);
+    template <typename Message>
+    json::object object_of(const Message& message) const {
+        json::object object(boost::mp11::mp_size<Members<Message>>::value, storage);
+        boost::mp11::mp_for_each<Members<Message>>([&](auto member) {
+            if (is_known(member.name, version)) put(object, member.name, message.*member.pointer);
+        });
+        for (const std::string_view key : kLeftOutIfEmpty) {
+            const json::value* const list = object.if_contains(key);
+            if (list != nullptr && list->as_array().empty()) object.erase(key);
+        }
+        return object;
     }
-    return object;
-}
+};
 
 // --- reading
 
@@ -268,15 +272,16 @@ unsigned common_protocol(const HttpResponse& response) {
     return std::min(version.value_or(kProtocolOldest), kProtocolNewest);
 }
 
-json::object to_json(const NodeReport& report, unsigned version) {
-    return write(report, version);
+json::object to_json(const NodeReport& report, unsigned version, json::storage_ptr storage) {
+    return Writer{std::move(storage), version}.object_of(report);
 }
 
 Result<NodeReport> read_node_report(const json::object& object, std::string_view where, unsigned version) {
     return read<NodeReport>(object, std::string(where), version);
 }
 
-json::object to_json(const NodePlan& plan, std::int64_t now_ns, unsigned version) {
+json::object to_json(const NodePlan& plan, std::int64_t now_ns, unsigned version, json::storage_ptr storage) {
+    const Writer writer{std::move(storage), version};
     const std::int64_t left_ns = std::max<std::int64_t>(0, plan.lease.expires_ns - now_ns);
     const SentLease lease{.number = plan.lease.number,
                           .lease_ms = static_cast<std::uint64_t>(left_ns / 1'000'000),
@@ -284,17 +289,16 @@ json::object to_json(const NodePlan& plan, std::int64_t now_ns, unsigned version
                           .rates = plan.lease.rates,
                           .cut = plan.lease.cut};
     if (version >= kNamedPeers) {
-        return write(SentPlan{.plan = plan.plan,
-                              .quotas = plan.quotas,
-                              .peers = plan.peers,
-                              .peers_etag = plan.peers_etag,
-                              .lease = lease,
-                              .warm = plan.warm},
-                     version);
+        return writer.object_of(SentPlan{.plan = plan.plan,
+                                         .quotas = plan.quotas,
+                                         .peers = plan.peers,
+                                         .peers_etag = plan.peers_etag,
+                                         .lease = lease,
+                                         .warm = plan.warm});
     }
     SentPlan2 sent{.plan = plan.plan, .quotas = plan.quotas, .peers = {}, .lease = lease};
     if (plan.peers) std::ranges::transform(*plan.peers, std::back_inserter(sent.peers), &PeerNode::endpoint);
-    return write(sent, version);
+    return writer.object_of(sent);
 }
 
 Result<NodePlan> read_node_plan(const json::object& object, std::string_view where, std::int64_t now_ns,
@@ -334,7 +338,7 @@ Result<NodePlan> read_node_plan(const json::object& object, std::string_view whe
 }
 
 json::object to_json(const JobRegistration& job) {
-    json::object object = write(job, kProtocolNewest);
+    json::object object = Writer{{}, kProtocolNewest}.object_of(job);
     if (job.dataset.empty()) object.erase("dataset");
     if (job.cache_bytes == 0) object.erase("cache_bytes");
     return object;

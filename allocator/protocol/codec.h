@@ -17,6 +17,7 @@
 // A new key needs a new version: readers of older versions refuse it.
 
 #include <boost/json/object.hpp>
+#include <boost/json/storage_ptr.hpp>
 
 #include <cstdint>
 #include <string_view>
@@ -47,15 +48,17 @@ Result<unsigned> parse_protocol(std::string_view text, unsigned newest = kProtoc
 unsigned common_protocol(const HttpResponse& response);
 
 // `where` is put before paths in errors. A report of an earlier version is written without the keys that later ones
-// brought. Who sets "user" must know that the reader has version 3.
-boost::json::object to_json(const NodeReport& report, unsigned version = kProtocolNewest);
+// brought. Who sets "user" must know that the reader has version 3. What is written has its memory from `storage`.
+boost::json::object to_json(const NodeReport& report, unsigned version = kProtocolNewest,
+                            boost::json::storage_ptr storage = {});
 Result<NodeReport> read_node_report(const boost::json::object& object, std::string_view where,
                                     unsigned version = kProtocolNewest);
 
 // A lease's end is sent as `lease_ms`, counted from `now_ns`, because the clocks of nodes are not compared. A reader
 // passes the time at which it sent its report, so that its lease ends no later than the allocator's account of it. Only
 // a report of version 6 or later can be answered without peers.
-boost::json::object to_json(const NodePlan& plan, std::int64_t now_ns, unsigned version = kProtocolNewest);
+boost::json::object to_json(const NodePlan& plan, std::int64_t now_ns, unsigned version = kProtocolNewest,
+                            boost::json::storage_ptr storage = {});
 Result<NodePlan> read_node_plan(const boost::json::object& object, std::string_view where, std::int64_t now_ns,
                                 unsigned version = kProtocolNewest);
 

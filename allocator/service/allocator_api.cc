@@ -39,6 +39,9 @@ constexpr std::int64_t kHandover_ns = 5'000'000'000;
 // disk, a stopped process or a busy machine.
 constexpr std::int64_t kPause_ns = 500'000'000;
 
+// The JSON values of a usual report, or of a node's plan, fit into so many bytes; more are allocated as needed.
+constexpr std::size_t kMessageBytes = 32 << 10;
+
 // A node's first report waits so long at most for a plan that has the node.
 constexpr std::int64_t kFirstPlan_ns = 1'000'000'000;
 
@@ -366,7 +369,9 @@ Result<void> AllocatorApi::replan(bool at_once) {
 }
 
 Result<void> AllocatorApi::take_report(const Asked& asked, Reporter& reporter) {
-    const auto object = request_object(asked.http);
+    std::array<unsigned char, kMessageBytes> memory;
+    json::monotonic_resource storage(memory.data(), memory.size());
+    const auto object = request_object(asked.http, &storage);
     if (!object) return std::unexpected(object.error());
     const auto report = read_node_report(*object, "", asked.protocol);
     if (!report) return std::unexpected(report.error());
@@ -424,7 +429,9 @@ HttpResponse AllocatorApi::node_plan(const std::string& node, unsigned protocol,
                            "node \"" + node + "\" is leased less than planned: other nodes still hold the rest",
                            now_ns);
     }
-    HttpResponse response = json_response(to_json(*part, now_ns, protocol));
+    std::array<unsigned char, kMessageBytes> memory;
+    json::monotonic_resource storage(memory.data(), memory.size());
+    HttpResponse response = json_response(to_json(*part, now_ns, protocol, &storage));
     response.headers.emplace_back(kProtocolHeader, std::to_string(kProtocolNewest));
     return response;
 }

@@ -2,6 +2,8 @@
 
 #include <boost/json.hpp>
 
+#include <utility>
+
 #include "base/server/json_reader.h"
 #include "base/server/json_text.h"
 
@@ -27,9 +29,9 @@ HttpResponse done_response(const Result<void>& result) {
     return json_response({});
 }
 
-Result<json::object> request_object(const HttpRequest& request) {
+Result<json::object> request_object(const HttpRequest& request, json::storage_ptr storage) {
     if (request.body.empty()) return json::object{};
-    return parse_json_object(request.body, "request body");
+    return parse_json_object(request.body, "request body", std::move(storage));
 }
 
 }  // namespace larder

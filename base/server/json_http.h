@@ -3,6 +3,7 @@
 // Helpers shared by every JSON API: answers made of JSON, the common refusals, and the object in a body.
 
 #include <boost/json/object.hpp>
+#include <boost/json/storage_ptr.hpp>
 
 #include <string_view>
 
@@ -18,7 +19,7 @@ HttpResponse done_response(const Result<void>& result);
 HttpResponse method_not_allowed(std::string_view allowed);
 HttpResponse no_such_path();
 
-// Returns the object in a request's body; an empty body is an empty object.
-Result<boost::json::object> request_object(const HttpRequest& request);
+// Returns the object in a request's body, in memory of `storage`; an empty body is an empty object.
+Result<boost::json::object> request_object(const HttpRequest& request, boost::json::storage_ptr storage = {});
 
 }  // namespace larder

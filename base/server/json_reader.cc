@@ -2,7 +2,6 @@
 
 #include <boost/json.hpp>
 
-#include <algorithm>
 #include <cmath>
 
 #include "base/server/json_text.h"
@@ -10,19 +9,22 @@
 namespace larder {
 namespace json = boost::json;
 
-Result<json::object> parse_json_object(std::string_view text, std::string_view what) {
+Result<json::object> parse_json_object(std::string_view text, std::string_view what, json::storage_ptr storage) {
     json::error_code error;
-    json::value value = json::parse(text, error);
+    json::value value = json::parse(text, error, std::move(storage));
     if (error) return fail(ErrorCode::invalid_argument, std::string(what) + " is not JSON: " + error.message());
     if (!value.is_object()) return fail(ErrorCode::invalid_argument, std::string(what) + " is not a JSON object");
     return std::move(value.as_object());
 }
 
 const json::value* JsonReader::take(std::string_view key, bool required) {
-    read_keys_.emplace_back(key);
-    const json::value* value = object_.if_contains(key);
-    if (value == nullptr && required) reject(key, "is missing");
-    return value;
+    const auto member = object_.find(key);
+    if (member != object_.end()) {
+        is_read_[static_cast<std::size_t>(member - object_.begin())] = true;
+        return &member->value();
+    }
+    if (required) reject(key, "is missing");
+    return nullptr;
 }
 
 void JsonReader::reject(std::string_view key, std::string_view why) {
@@ -125,9 +127,8 @@ const json::array& JsonReader::array(std::string_view key) {
 }
 
 Result<void> JsonReader::finish() {
-    for (const auto& member : object_) {
-        const std::string_view key = member.key();
-        if (std::ranges::find(read_keys_, key) == read_keys_.end()) reject(key, "is unknown");
+    for (std::size_t i = 0; i < is_read_.size(); ++i) {
+        if (!is_read_[i]) reject(object_.begin()[static_cast<std::ptrdiff_t>(i)].key(), "is unknown");
     }
     if (error_) return std::unexpected(*error_);
     return {};

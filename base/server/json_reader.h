@@ -4,25 +4,29 @@
 // included, in a sentence that names the key. Getters return empty values after an error, so a caller reads everything
 // and checks once.
 
+#include <boost/container/small_vector.hpp>
 #include <boost/json/object.hpp>
+#include <boost/json/storage_ptr.hpp>
 
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "base/error.h"
 
 namespace larder {
 
-// Parses the object in `text`; `what` names the text in errors ("request body", a file's path).
-Result<boost::json::object> parse_json_object(std::string_view text, std::string_view what);
+// Parses the object in `text`; `what` names the text in errors ("request body", a file's path). The object's memory
+// comes from `storage`.
+Result<boost::json::object> parse_json_object(std::string_view text, std::string_view what,
+                                              boost::json::storage_ptr storage = {});
 
 class JsonReader {
 public:
     // `object` must outlive the reader. `where` is put before errors.
-    JsonReader(const boost::json::object& object, std::string where) : object_(object), where_(std::move(where)) {}
+    JsonReader(const boost::json::object& object, std::string where)
+        : object_(object), where_(std::move(where)), is_read_(object.size()) {}
 
     bool has(std::string_view key) const { return object_.contains(key); }
 
@@ -50,7 +54,7 @@ private:
 
     const boost::json::object& object_;
     std::string where_;
-    std::vector<std::string> read_keys_;
+    boost::container::small_vector<bool, 32> is_read_;  // by position in the object
     std::optional<Error> error_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <boost/json.hpp>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -31,6 +32,24 @@ void put(std::string& text, double number) {
     text.append(digits.data(), end);
 }
 
+template <typename Integer>
+void put_integer(std::string& text, Integer number) {
+    std::array<char, 24> digits{};
+    const auto [end, error] = std::to_chars(digits.data(), digits.data() + digits.size(), number);
+    text.append(digits.data(), end);
+}
+
+void put(std::string& text, std::string_view string) {
+    const auto is_plain = [](char c) { return c >= ' ' && c < 0x7f && c != '"' && c != '\\'; };
+    if (!std::ranges::all_of(string, is_plain)) {
+        text += json::serialize(string);
+        return;
+    }
+    text += '"';
+    text += string;
+    text += '"';
+}
+
 void put(std::string& text, const json::value& value);
 
 void put(std::string& text, const json::array& array) {
@@ -49,7 +68,7 @@ void put(std::string& text, const json::object& object) {
     std::string_view between;
     for (const auto& [key, value] : object) {
         text += between;
-        text += json::serialize(key);
+        put(text, std::string_view(key));
         text += ':';
         put(text, value);
         between = ",";
@@ -61,7 +80,10 @@ void put(std::string& text, const json::value& value) {
     switch (value.kind()) {
         case json::kind::object: return put(text, value.get_object());
         case json::kind::array: return put(text, value.get_array());
+        case json::kind::string: return put(text, std::string_view(value.get_string()));
         case json::kind::double_: return put(text, value.get_double());
+        case json::kind::int64: return put_integer(text, value.get_int64());
+        case json::kind::uint64: return put_integer(text, value.get_uint64());
         default: text += json::serialize(value);
     }
 }
