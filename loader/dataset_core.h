@@ -31,6 +31,7 @@ public:
     // See Dataset::fetch.
     Result<Batch> fetch(std::span<const std::uint64_t> indices);
     std::uint64_t slot_bytes() const { return client_->slot_bytes(); }
+    std::uint64_t slot_bytes_free() const { return client_->slot_bytes() - client_->slot_bytes_occupied(); }
     void set_reconnect_timeout_ms(std::int64_t timeout_ms) { client_->set_reconnect_timeout_ms(timeout_ms); }
     // Serves the session while nothing is fetched: the daemon takes back memory that no batch holds.
     Result<void> tick() { return client_->tick(); }

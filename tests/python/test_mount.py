@@ -317,7 +317,10 @@ def misses_of(daemon: Daemon) -> int:
 def test_uncached_file_is_fetched_once(own_daemon: Daemon, tmp_path: pathlib.Path, mount: Callable[..., Mount]) -> None:
     files = tmp_path / "files"
     files.mkdir()
-    names = [f"{i:04}.bin" for i in range(8 * 127 + 1)]
+    part_files, ahead = 127, 64  # groups of 1, 2, 4, ... 64 files are as long as a part; one more group is fetched ahead
+    stride = part_files + ahead
+    last = 8 * stride
+    names = [f"{i:04}.bin" for i in range(last + 1)]
     for i, name in enumerate(names):
         (files / name).write_bytes(i.to_bytes(4, "big") * 64)
     own_daemon.command("dataset", "add", "uncached", files, "--quota-memory", "0", "--quota-disk", "0")
@@ -325,15 +328,15 @@ def test_uncached_file_is_fetched_once(own_daemon: Daemon, tmp_path: pathlib.Pat
     with open(mounted.directory / names[-1], "rb", buffering=0) as file:
         # Longer than samples of closed files are kept.
         for at in range(3):
-            assert os.pread(file.fileno(), 4, 4 * at) == (8 * 127).to_bytes(4, "big")
+            assert os.pread(file.fileno(), 4, 4 * at) == last.to_bytes(4, "big")
             time.sleep(1.5)
     assert misses_of(own_daemon) == 1
-    # Eight programs that each read their part in order. Fetches of 1, 2, 4, ... 64 files are as long as a part.
-    for i in range(127):
+    # Eight programs that each read their part in order.
+    for i in range(part_files):
         for part in range(8):
-            at = 127 * part + i
+            at = stride * part + i
             assert (mounted.directory / names[at]).read_bytes()[:4] == at.to_bytes(4, "big")
-    assert misses_of(own_daemon) == len(names)
+    assert 8 * part_files + 1 <= misses_of(own_daemon) <= len(names)
 
 
 def test_mount_that_waits_for_a_daemon_can_be_ended(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> None:

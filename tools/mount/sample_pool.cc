@@ -17,8 +17,9 @@ constexpr std::size_t kKeptMax = 2048;
 // More would be a cache beside the node's.
 constexpr std::size_t kClosedMax = 32;
 constexpr std::int64_t kRefusedPause_ns = 5'000'000'000;
-constexpr std::uint32_t kAheadMax = 64;  // samples
-constexpr std::uint64_t kAheadMax_bytes = 8 << 20;
+constexpr std::uint32_t kGroupMax = 64;  // samples
+constexpr std::uint64_t kGroupMax_bytes = 8 << 20;
+constexpr std::uint64_t kGroupsPerReader = 4;  // that fit a reader's memory
 constexpr std::chrono::milliseconds kKeeperPeriod{250};
 constexpr std::chrono::milliseconds kInterruptPeriod{100};
 
@@ -26,36 +27,70 @@ Error interrupted_error() {
     return {.code = ErrorCode::cancelled, .message = "interrupted while waiting for a sample"};
 }
 
+// What may interrupt a wait on this thread: its caller, or the end of the pool that it belongs to.
+thread_local bool (*asks_caller)() = nullptr;
+thread_local const std::stop_token* pool_ends = nullptr;
+
+bool wait_is_interrupted() {
+    return (pool_ends != nullptr && pool_ends->stop_requested()) || (asks_caller != nullptr && asks_caller());
+}
+
+class AskingCaller {
+public:
+    explicit AskingCaller(bool (*ask)()) : before_(std::exchange(asks_caller, ask)) {}
+    ~AskingCaller() { asks_caller = before_; }
+
+private:
+    bool (*before_)();
+};
+
 }  // namespace
 
 Result<std::unique_ptr<SamplePool>> SamplePool::open(PoolOptions options) {
-    auto first = detail::DatasetCore::open(options.connection, {.sequential = true, .may_exceed_budget = true});
+    const AskingCaller asking(options.connection.interrupted);
+    ConnectOptions connection = options.connection;
+    connection.interrupted = wait_is_interrupted;
+    auto first = detail::DatasetCore::open(std::move(connection), {.sequential = true, .may_exceed_budget = true});
     if (!first) return std::unexpected(first.error());
     return std::unique_ptr<SamplePool>(new SamplePool(std::move(options), std::move(*first)));
 }
 
 SamplePool::SamplePool(PoolOptions options, std::unique_ptr<detail::DatasetCore> first)
-    : options_(std::move(options)), manifest_(first->manifest()) {
+    : options_(std::move(options)),
+      caller_is_interrupted_(std::exchange(options_.connection.interrupted, wait_is_interrupted)),
+      group_bytes_max_(std::min(kGroupMax_bytes, first->slot_bytes() / kGroupsPerReader)),
+      manifest_(first->manifest()) {
     options_.readers_max =
         std::clamp<std::uint64_t>(kPoolMemoryMax_bytes / first->slot_bytes(), 1, options_.readers_max);
     readers_.push_back(std::make_unique<Reader>(Reader{.core = std::move(first), .unused = {}}));
     idle_.push_back(readers_.back().get());
     keeper_ = std::jthread([this](const std::stop_token& stop) { keep_sessions(stop); });
+    for (std::jthread& thread : ahead_threads_) {
+        thread = std::jthread([this](const std::stop_token& stop) { fetch_ahead(stop); });
+    }
 }
 
 SamplePool::~SamplePool() {
+    for (std::jthread& thread : ahead_threads_) thread.request_stop();
+    for (std::jthread& thread : ahead_threads_) thread = {};
     keeper_ = {};
     for (const auto& [sample, fetch] : std::exchange(fetches_, {})) fetch->result.reset();
     for (const auto& reader : readers_) destroy_unused(*reader);
 }
 
 Result<std::shared_ptr<const Sample>> SamplePool::get(std::uint64_t sample) {
+    const AskingCaller asking(caller_is_interrupted_);
     std::shared_ptr<Fetch> fetch;  // outlives the lock: the last owner of a sample must not hold it
     std::unique_lock lock(mutex_);
     for (;;) {
         const auto found = fetches_.find(sample);
-        if (found == fetches_.end()) return get_absent(sample, lock);
+        if (found == fetches_.end()) {
+            const Group group = group_from(sample);
+            return get_group(group, lock);
+        }
         fetch = found->second;
+        const auto run = std::ranges::find(runs_, sample, &Run::group);
+        if (run != runs_.end() && run->length > 1) start_ahead(*run);
         while (!fetch->result) {
             if (auto waited = wait(lock); !waited) return std::unexpected(waited.error());
         }
@@ -72,22 +107,70 @@ Result<std::shared_ptr<const Sample>> SamplePool::get(std::uint64_t sample) {
     }
 }
 
-Result<std::shared_ptr<const Sample>> SamplePool::get_absent(std::uint64_t sample, std::unique_lock<std::mutex>& lock) {
-    std::vector<std::uint64_t> samples;
-    std::vector<std::shared_ptr<Fetch>> fetches;
-    for (const std::uint64_t end = sample + length_to_fetch(sample); sample + samples.size() < end;) {
-        const std::uint64_t next = sample + samples.size();
-        const auto [place, is_new] = fetches_.try_emplace(next);
-        if (!is_new) break;
-        place->second = std::make_shared<Fetch>(Fetch{.is_requested = samples.empty()});
-        fetches.push_back(place->second);
-        samples.push_back(next);
+SamplePool::Group SamplePool::group_from(std::uint64_t sample) {
+    const auto found = std::ranges::find(runs_, sample, &Run::next);
+    const bool goes_on = found != runs_.end();
+    const std::uint32_t length = goes_on ? std::min(found->length * 2, kGroupMax) : 1;
+    std::rotate(goes_on ? found : runs_.begin(), goes_on ? found + 1 : runs_.begin() + 1, runs_.end());
+    Run& run = runs_.back();
+    run = {.group = sample, .next = end_of_group(sample, length), .length = length};
+    Group group = reserve(sample, run.next);
+    group.fetches.front()->is_requested = true;
+    if (goes_on) start_ahead(run);
+    return group;
+}
+
+void SamplePool::start_ahead(Run& run) {
+    if (ahead_.size() >= ahead_idle_ || run.next == kNone || run.next >= manifest().sample_count()) return;
+    const std::uint32_t length = std::min(run.length * 2, kGroupMax);
+    const std::uint64_t end = end_of_group(run.next, length);
+    Group group = reserve(run.next, end);
+    run = {.group = run.next, .next = end, .length = length};
+    if (group.fetches.empty()) return;
+    group.is_ahead = true;
+    ahead_.push_back(std::move(group));
+    ahead_wanted_.notify_one();
+}
+
+void SamplePool::fetch_ahead(const std::stop_token& stop) {
+    pool_ends = &stop;
+    std::unique_lock lock(mutex_);
+    for (;;) {
+        ++ahead_idle_;
+        ahead_wanted_.wait(lock, stop, [&] { return !ahead_.empty(); });
+        --ahead_idle_;
+        if (ahead_.empty()) break;
+        {
+            const Group group = std::move(ahead_.front());
+            ahead_.pop_front();
+            // Who asks for a sample of a group that could not be fetched fetches it, and reports what is wrong.
+            static_cast<void>(get_group(group, lock));
+        }  // the group may own samples, which must not be destroyed under the lock
+        lock.lock();
     }
+    pool_ends = nullptr;
+}
+
+SamplePool::Group SamplePool::reserve(std::uint64_t first, std::uint64_t end) {
+    Group group;
+    group.samples.reserve(end - first);
+    group.fetches.reserve(end - first);
+    for (std::uint64_t sample = first; sample < end; ++sample) {
+        const auto [place, is_new] = fetches_.try_emplace(sample);
+        if (!is_new) continue;
+        place->second = std::make_shared<Fetch>(Fetch{.is_requested = false});
+        group.samples.push_back(sample);
+        group.fetches.push_back(place->second);
+    }
+    return group;
+}
+
+Result<std::shared_ptr<const Sample>> SamplePool::get_group(const Group& group, std::unique_lock<std::mutex>& lock) {
     const auto reader = take_reader(lock);
     Result<std::vector<SharedSample>> got;
     if (reader) {
         lock.unlock();
-        got = fetch(**reader, samples);
+        got = fetch(**reader, group);
         lock.lock();
         idle_.push_back(*reader);
         if (!got && got.error().code == ErrorCode::unavailable) {
@@ -98,15 +181,16 @@ Result<std::shared_ptr<const Sample>> SamplePool::get_absent(std::uint64_t sampl
         got = std::unexpected(reader.error());
     }
     std::vector<SharedSample> dropped;
-    for (std::size_t i = 0; i < fetches.size(); ++i) {
+    for (std::size_t i = 0; i < group.fetches.size(); ++i) {
+        Fetch& fetch = *group.fetches[i];
         if (got && i < got->size()) {
-            fetches[i]->result = (*got)[i];
-            fetches[i]->place = recent_.insert(recent_.end(), sample + i);
-            fetches[i]->used_ns = clock_.now_ns();
-            fetches[i]->is_kept = true;
+            fetch.result = (*got)[i];
+            fetch.place = recent_.insert(recent_.end(), group.samples[i]);
+            fetch.used_ns = clock_.now_ns();
+            fetch.is_kept = true;
         } else {
-            fetches[i]->result = std::unexpected(got ? interrupted_error() : got.error());
-            fetches_.erase(sample + i);
+            fetch.result = std::unexpected(got ? interrupted_error() : got.error());
+            fetches_.erase(group.samples[i]);
         }
     }
     while (recent_.size() > kKeptMax) dropped.push_back(forget_oldest());
@@ -116,39 +200,23 @@ Result<std::shared_ptr<const Sample>> SamplePool::get_absent(std::uint64_t sampl
     return got->front();
 }
 
-std::uint32_t SamplePool::length_to_fetch(std::uint64_t sample) {
-    const auto found = std::ranges::find(runs_, sample, &Run::next);
-    Run run;
-    if (found != runs_.end() && found->ahead > 0) {
-        run.ahead = std::min(found->ahead * 2, kAheadMax);
-        std::rotate(found, found + 1, runs_.end());
-    } else {
-        run.ahead = 1;
-        std::rotate(runs_.begin(), runs_.begin() + 1, runs_.end());
-    }
-    // At most what fits a part of a reader's memory; a block is fetched whole.
-    const std::uint64_t samples_end = manifest().sample_count();
-    std::uint32_t length = 1;
+std::uint64_t SamplePool::end_of_group(std::uint64_t first, std::uint32_t length) const {
+    const std::uint64_t end = std::min(first + length, manifest().sample_count());
+    std::uint32_t block = manifest().block_of_sample(first);
     std::uint64_t bytes = 0;
-    for (std::uint32_t block = manifest().block_of_sample(sample); length < run.ahead && sample + length < samples_end;
-         ++length) {
-        const std::uint32_t next = manifest().block_of_sample(sample + length);
+    for (std::uint64_t sample = first + 1; sample < end; ++sample) {
+        const std::uint32_t next = manifest().block_of_sample(sample);
         if (next == block) continue;
         block = next;
         bytes += manifest().block_bytes(block);
-        if (bytes > kAheadMax_bytes) break;
+        if (bytes > group_bytes_max_) return sample;
     }
-    run.next = sample + length;
-    runs_.back() = run;
-    return length;
+    return end;
 }
 
 Result<void> SamplePool::wait(std::unique_lock<std::mutex>& lock) {
     changed_.wait_for(lock, kInterruptPeriod);
-    if (options_.connection.interrupted != nullptr && options_.connection.interrupted()) {
-        return std::unexpected(interrupted_error());
-    }
-    return {};
+    return wait_is_interrupted() ? Result<void>(std::unexpected(interrupted_error())) : Result<void>();
 }
 
 Result<SamplePool::Reader*> SamplePool::take_reader(std::unique_lock<std::mutex>& lock) {
@@ -183,28 +251,46 @@ Result<SamplePool::Reader*> SamplePool::take_reader(std::unique_lock<std::mutex>
     }
 }
 
-Result<std::vector<std::shared_ptr<const Sample>>> SamplePool::fetch(Reader& reader,
-                                                                     std::vector<std::uint64_t>& samples) {
+Result<std::vector<std::shared_ptr<const Sample>>> SamplePool::fetch(Reader& reader, const Group& group) {
+    std::vector<std::uint64_t> samples = group.samples;
+    bool may_forget = true;
     for (;;) {
         destroy_unused(reader);
-        auto batch = reader.core->fetch(samples);
+        // A fetch that finds no room in the middle has read its first blocks in vain.
+        const bool has_room = !may_forget || block_bytes_of(samples) <= reader.core->slot_bytes_free();
+        auto batch = has_room ? reader.core->fetch(samples) : fail(ErrorCode::no_space, "no room for the samples");
         if (batch) return share(reader, std::move(*batch));
         const ErrorCode code = batch.error().code;
-        if (samples.size() > 1 && code != ErrorCode::cancelled && code != ErrorCode::unavailable) {
+        if (group.is_ahead && code != ErrorCode::no_space) return std::unexpected(batch.error());
+        if (!group.is_ahead && samples.size() > 1 && code != ErrorCode::cancelled && code != ErrorCode::unavailable) {
             samples.erase(samples.begin() + 1, samples.end());  // retry with the requested sample alone
             continue;
         }
         if (code != ErrorCode::no_space) return std::unexpected(batch.error());
-        // Samples that are kept have all of the reader's memory.
+        // Samples that are kept have all of the reader's memory. Those that nobody has read yet stay if they can.
         std::unique_lock lock(mutex_);
         SharedSample oldest;
-        if (!recent_.empty()) {
+        may_forget = !recent_.empty() && (!group.is_ahead || fetches_.at(recent_.front())->is_requested);
+        if (may_forget) {
             oldest = forget_oldest();
-        } else if (auto waited = wait(lock); !waited) {
-            return std::unexpected(waited.error());
+        } else if (group.is_ahead) {
+            return std::unexpected(batch.error());
+        } else if (has_room) {
+            if (auto waited = wait(lock); !waited) return std::unexpected(waited.error());
         }
         lock.unlock();
     }
+}
+
+std::uint64_t SamplePool::block_bytes_of(std::span<const std::uint64_t> samples) const {
+    std::uint64_t bytes = 0;
+    std::optional<std::uint32_t> last;
+    for (const std::uint64_t sample : samples) {
+        const std::uint32_t block = manifest().block_of_sample(sample);
+        if (block != last) bytes += manifest().block_bytes(block);
+        last = block;
+    }
+    return bytes;
 }
 
 std::vector<SamplePool::SharedSample> SamplePool::share(Reader& reader, Batch batch) {

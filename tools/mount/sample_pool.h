@@ -4,8 +4,8 @@
 // daemon. A thread that needs a sample takes an idle reader for the time of the fetch; threads that need the same
 // sample wait for the first one's fetch. Samples stay for about a second after their last use, so that a file that is
 // read in pieces is fetched once; samples of open files stay for a minute. They lie in the daemon's memory, which the
-// pool maps: nothing is copied. If samples are asked for one after the other, in the order of their indexes, each fetch
-// includes some that follow.
+// pool maps: nothing is copied. If samples are asked for one after the other, in the order of their indexes, groups of
+// those that follow are fetched ahead, on threads of the pool.
 //
 // Threads: all functions may be called from any thread. The pool must outlive the samples it gave out.
 
@@ -17,6 +17,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <stop_token>
 #include <string>
 #include <thread>
@@ -63,9 +64,11 @@ private:
     using SharedSample = std::shared_ptr<const Sample>;
     // A stretch of samples that is being read in order.
     struct Run {
-        std::uint64_t next = 0;   // the sample that would go on with it
-        std::uint32_t ahead = 0;  // samples to fetch at once
+        std::uint64_t group = kNone;  // the first sample of the group that was fetched last
+        std::uint64_t next = kNone;   // the first sample of the group that comes next
+        std::uint32_t length = 0;     // of the group that was fetched last, at most; 1: nothing was read in order yet
     };
+    static constexpr std::uint64_t kNone = ~std::uint64_t{0};
     // The fetch of one sample, and the sample while it is kept.
     struct Fetch {
         bool is_requested = true;                    // false: fetched together with the sample that was asked for
@@ -74,20 +77,34 @@ private:
         std::list<std::uint64_t>::iterator place;    // in recent_, if the sample is kept
         std::int64_t used_ns = 0;
     };
+    // Samples that one thread fetches at once.
+    struct Group {
+        std::vector<std::uint64_t> samples;
+        std::vector<std::shared_ptr<Fetch>> fetches;  // of these samples
+        bool is_ahead = false;                        // nobody has asked for a sample of it yet
+    };
 
     SamplePool(PoolOptions options, std::unique_ptr<detail::DatasetCore> first);
 
-    // Fetches a sample that nobody has fetched. Unlocks.
-    Result<SharedSample> get_absent(std::uint64_t sample, std::unique_lock<std::mutex>& lock);
+    // Returns the samples to fetch when this one is asked for, which nobody has fetched.
+    Group group_from(std::uint64_t sample);
+    // Returns those of [first, end) that nobody has fetched.
+    Group reserve(std::uint64_t first, std::uint64_t end);
+    // Has the next group of the run fetched by a thread that has nothing else to do; does nothing if there is none.
+    void start_ahead(Run& run);
+    void fetch_ahead(const std::stop_token& stop);
+    // Fetches a group. Unlocks.
+    Result<SharedSample> get_group(const Group& group, std::unique_lock<std::mutex>& lock);
     std::int64_t kept_ns(std::uint64_t sample, const Fetch& fetch) const;
     // Waits until a reader is idle, or opens one more. A daemon that has no room for another one is not asked again for
     // some seconds.
     Result<Reader*> take_reader(std::unique_lock<std::mutex>& lock);
     // Waits for a change. Fails if the caller's wait is interrupted.
     Result<void> wait(std::unique_lock<std::mutex>& lock);
-    // The number of samples to fetch from this one on.
-    std::uint32_t length_to_fetch(std::uint64_t sample);
-    Result<std::vector<SharedSample>> fetch(Reader& reader, std::vector<std::uint64_t>& samples);
+    // The end of a group of `length` samples, or of fewer, because a block is fetched whole.
+    std::uint64_t end_of_group(std::uint64_t first, std::uint32_t length) const;
+    Result<std::vector<SharedSample>> fetch(Reader& reader, const Group& group);
+    std::uint64_t block_bytes_of(std::span<const std::uint64_t> samples) const;
     std::vector<SharedSample> share(Reader& reader, Batch batch);
     void destroy_unused(Reader& reader);
     // Forget a sample, or the one used least recently. The caller destroys it without the lock.
@@ -96,6 +113,8 @@ private:
     void keep_sessions(const std::stop_token& stop);
 
     PoolOptions options_;
+    bool (*const caller_is_interrupted_)();
+    const std::uint64_t group_bytes_max_;
     const SteadyClock clock_;
     const protocol::Manifest& manifest_;  // the first reader's
     std::mutex mutex_;
@@ -113,7 +132,11 @@ private:
     std::array<Run, 8> runs_{};        // the one used least recently first
     std::list<std::uint64_t> recent_;  // samples that are here, the least recently used first
     std::condition_variable_any stopping_;
+    std::condition_variable_any ahead_wanted_;
+    std::deque<Group> ahead_;     // to be fetched; no more than there are idle threads
+    std::size_t ahead_idle_ = 0;  // threads
     std::jthread keeper_;
+    std::array<std::jthread, 4> ahead_threads_;
 };
 
 }  // namespace larder::mount

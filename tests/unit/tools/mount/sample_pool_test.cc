@@ -33,11 +33,11 @@ protected:
         is_interrupted = false;
     }
 
-    std::unique_ptr<SamplePool> open(std::size_t readers_max = 4) {
+    std::unique_ptr<SamplePool> open(std::size_t readers_max = 4, std::uint64_t memory_bytes = 1 << 20) {
         auto pool = SamplePool::open({.connection = {.dataset = "images",
                                                      .job = "mount",
                                                      .socket = daemon_.socket(),
-                                                     .memory_budget_bytes = 1 << 20,
+                                                     .memory_budget_bytes = memory_bytes,
                                                      .reconnect_timeout_ms = 60'000,
                                                      .interrupted = [] { return is_interrupted.load(); }},
                                       .readers_max = readers_max});
@@ -55,6 +55,8 @@ protected:
         ASSERT_EQ(bytes.size(), file->size());
         EXPECT_EQ(std::memcmp(bytes.data(), file->data(), bytes.size()), 0);
     }
+
+    std::uint64_t blocks_read() const { return test::number_at(daemon_.dataset("images").at("counters"), "misses"); }
 
     test::TempDirectory directory_;
     const std::string tree_ = directory_ / "tree";
@@ -80,6 +82,34 @@ TEST_F(SamplePoolTest, ManyThreadsReadInOrder) {
             for (std::uint64_t index = 0; index < kFiles; ++index) expect_sample(*pool, index);
         });
     }
+}
+
+TEST_F(SamplePoolTest, SamplesThatFollowComeWithoutBeingAskedFor) {
+    const auto pool = open(4, 16 << 20);  // room for all samples
+    for (std::uint64_t index = 0; index < 3; ++index) expect_sample(*pool, index);
+    // The groups are 0; 1 to 2; 3 to 6. The third one comes while the second one is read.
+    daemon_.wait_until([&] { return blocks_read() == 7; });
+    for (std::uint64_t index = 3; index < kFiles; ++index) expect_sample(*pool, index);
+    EXPECT_EQ(blocks_read(), kFiles);
+}
+
+TEST_F(SamplePoolTest, SamplesReadAgainBringNoOthers) {
+    const auto pool = open();
+    for (const std::uint64_t index : {9, 30, 5, 77, 40}) {
+        for (int piece = 0; piece < 3; ++piece) expect_sample(*pool, index);
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    EXPECT_EQ(blocks_read(), 5u);
+}
+
+TEST_F(SamplePoolTest, PoolEndsThoughAFetchAheadWaitsForTheDaemon) {
+    auto pool = open(1);
+    for (std::uint64_t index = 0; index < 3; ++index) expect_sample(*pool, index);
+    daemon_.wait_until([&] { return blocks_read() == 7; });
+    daemon_.stop();
+    expect_sample(*pool, 3);  // begins to fetch the next group
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    pool.reset();
 }
 
 TEST_F(SamplePoolTest, HeldSamplesStayWhatTheyAre) {
