@@ -5,6 +5,7 @@ from __future__ import annotations
 import pathlib
 import subprocess
 
+import installed
 import kubernetes
 import pytest
 
@@ -23,6 +24,6 @@ def test_go_code_is_formatted_and_its_tests_pass(repository: pathlib.Path) -> No
         (["vet", "."], kubernetes.LINEARIZABLE), (["test", "."], kubernetes.LINEARIZABLE),
     ):  # fmt: skip
         ran = subprocess.run(
-            [go, *words], cwd=folder, env=kubernetes.go_environment(), capture_output=True, text=True, timeout=600
+            [go, *words], cwd=folder, env=installed.go_environment(), capture_output=True, text=True, timeout=600
         )
         assert ran.returncode == 0, ran.stdout + ran.stderr

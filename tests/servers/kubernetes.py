@@ -19,13 +19,9 @@ left out.
 from __future__ import annotations
 
 import argparse
-import fcntl
-import hashlib
 import json
-import os
 import pathlib
 import re
-import shutil
 import signal
 import ssl
 import subprocess
@@ -33,14 +29,13 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Iterator
 
 import program
+from installed import GO_MISSING, cached, find_go, go_command
 
 PRODUCT = program.ROOT / "scheduler" / "engines" / "kubernetes"
 MODULE = pathlib.Path(__file__).resolve().parent / "kubernetes"
-GO_VERSION = (1, 26)
-GO_MISSING = "Go 1.26 is missing: install it from https://go.dev/dl, or put its folder into the PATH"
 COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kwok")
 LINEARIZABLE = program.ROOT / "tests" / "campaign" / "linearizable"  # fetched here, too, for the campaign
 # A module of its own: Helm needs later versions of some packages than Kubernetes does.
@@ -48,7 +43,6 @@ HELM = MODULE / "helm"
 CONTROLLERS = MODULE / "controllers"
 # etcd and kube-apiserver do not always end at SIGTERM while clients are connected.
 KILL_AFTER_S = 10
-UNUSED_S = 14 * 86400
 KUBECONFIG = """\
 apiVersion: v1
 kind: Config
@@ -65,69 +59,20 @@ current-context: test
 """
 
 
-def find_go() -> str | None:
-    """The go command, if it is recent enough."""
-    for go in (shutil.which("go"), "/usr/local/go/bin/go"):
-        if go is None or not os.path.exists(go):
-            continue
-        ran = subprocess.run([go, "env", "GOVERSION"], env=go_environment(), capture_output=True, text=True, check=False)
-        found = re.match(r"go(\d+)\.(\d+)", ran.stdout)
-        if found and (int(found[1]), int(found[2])) >= GO_VERSION:
-            return go
-    return None
-
-
-def go_environment() -> dict[str, str]:
-    # Another version of Go must not be fetched unasked. The same flags everywhere, so that packages are compiled once.
-    flags = {"CGO_ENABLED": "0", "GOFLAGS": "-trimpath -buildvcs=false"}
-    return os.environ | flags | {"GOTOOLCHAIN": "local"}
-
-
 def install() -> pathlib.Path:
     """The directory of the control plane's programs. Builds them if they are missing."""
-    return cached("kubernetes", (MODULE, HELM), build)
+    return cached("kubernetes", contents(MODULE, HELM), build)
 
 
 def install_controllers() -> pathlib.Path:
     """The directory of `kueue` and `jobset`, and of their kinds, `kueue-crds` and `jobset-crds`. Builds what is missing."""
-    return cached("controllers", (CONTROLLERS, CONTROLLERS / "kueue", CONTROLLERS / "jobset"), build_controllers)
+    modules = (CONTROLLERS, CONTROLLERS / "kueue", CONTROLLERS / "jobset")
+    return cached("controllers", contents(*modules), build_controllers)
 
 
-def cached(kind: str, modules: tuple[pathlib.Path, ...], make: Callable[[pathlib.Path], None]) -> pathlib.Path:
-    """The directory of what `make` has built from these modules. Safe if several processes do so."""
-    digest = hashlib.sha256()
+def contents(*modules: pathlib.Path) -> Iterator[bytes]:
     for path in sorted(path for module in modules for path in module.glob("*.*")):
-        digest.update(path.name.encode() + b"\0" + path.read_bytes())
-    cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "larder"
-    folder = cache / f"{kind}-{digest.hexdigest()[:16]}"
-    cache.mkdir(parents=True, exist_ok=True)
-    with open(cache / f"{kind}.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not folder.exists():
-            unfinished = folder.with_name(f"{kind}-unfinished")
-            shutil.rmtree(unfinished, ignore_errors=True)
-            unfinished.mkdir()
-            make(unfinished)
-            unfinished.rename(folder)
-            for old in cache.glob(f"{kind}-*"):
-                if time.time() - old.stat().st_mtime > UNUSED_S:  # other clones may use other versions
-                    shutil.rmtree(old)
-        os.utime(folder)
-    return folder
-
-
-def go_command(module: pathlib.Path, *words: object) -> str:
-    """Runs the go command in a module, and returns what it prints."""
-    go = find_go()
-    if go is None:
-        sys.exit(f"kubernetes.py: {GO_MISSING}")
-    ran = subprocess.run(
-        ["nice", "-n", "10", go, *map(str, words)], cwd=module,
-        env=go_environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True,
-    )  # fmt: skip
-    if ran.returncode != 0:
-        sys.exit(f"kubernetes.py: in {module}: go {' '.join(map(str, words))}:\n{(ran.stdout + ran.stderr)[-4000:]}")
-    return ran.stdout.strip()
+        yield path.name.encode() + b"\0" + path.read_bytes()
 
 
 def build(folder: pathlib.Path) -> None:
