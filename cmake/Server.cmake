@@ -30,7 +30,7 @@ foreach(part device remote dataset store shard peers control)
 endforeach()
 target_link_libraries(larder_cache_device PUBLIC larder_base PRIVATE PkgConfig::LIBURING Threads::Threads)
 target_link_libraries(larder_cache_remote PUBLIC larder_cache_device larder_cache_protocol CURL::libcurl
-    PRIVATE larder_base_server Boost::json pugixml::pugixml Threads::Threads)
+    PRIVATE larder_base_server Boost::json OpenSSL::Crypto pugixml::pugixml Threads::Threads)
 target_link_libraries(larder_cache_dataset PUBLIC larder_cache_remote larder_cache_protocol larder_base
     PRIVATE PkgConfig::LIBARCHIVE PkgConfig::ZSTD Boost::json Threads::Threads)
 target_link_libraries(larder_cache_store PUBLIC larder_cache_device larder_cache_protocol

@@ -167,13 +167,16 @@ public:
         }
         if (!endpoint->path.empty()) curl_easy_setopt(easy_, CURLOPT_UNIX_SOCKET_PATH, endpoint->path.c_str());
         if (endpoint->tls) set_tls(easy_, options_);
+        if (options_.uses_environment_proxy) curl_easy_setopt(easy_, CURLOPT_PROXY, nullptr);
         curl_easy_setopt(easy_, CURLOPT_MAXLIFETIME_CONN, kConnectionLifetime_s);
         curl_easy_setopt(easy_, CURLOPT_CUSTOMREQUEST, method.c_str());
         curl_easy_setopt(easy_, CURLOPT_REQUEST_TARGET, target.c_str());
         if (!body.empty() || method == "POST" || method == "PUT") {
             curl_easy_setopt(easy_, CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(body.size()));
             curl_easy_setopt(easy_, CURLOPT_POSTFIELDS, body.empty() ? "" : body.data());
-            add_header(body.empty() ? "Content-Type:" : "Content-Type: application/json");
+            const bool names_type = std::ranges::any_of(
+                options_.headers, [](const auto& header) { return header.first == "Content-Type"; });
+            if (!names_type) add_header(body.empty() ? "Content-Type:" : "Content-Type: application/json");
             add_header("Expect:");  // no wait for 100-continue: a server that refuses the body answers at once
         }
         if (!options_.bearer_token.empty()) add_header("Authorization: Bearer " + options_.bearer_token);

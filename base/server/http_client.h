@@ -11,9 +11,9 @@
 // next, to each once. A request other than GET that may have been taken is an error, and the next request goes to the
 // next endpoint.
 //
-// An answer of any status is a value: redirects are not followed. No proxy is used. Errors: `unavailable` means nobody
-// listens there or the connection broke, `timeout` that no answer came in time, `protocol` that the two could not agree
-// on TLS or that the answer is larger than it may be.
+// An answer of any status is a value: redirects are not followed. No proxy is used unless the options say so. Errors:
+// `unavailable` means nobody listens there or the connection broke, `timeout` that no answer came in time, `protocol`
+// that the two could not agree on TLS or that the answer is larger than it may be.
 
 #include <cstddef>
 #include <cstdint>
@@ -39,7 +39,9 @@ struct HttpClientOptions {
     std::string certificate_file;
     std::string key_file;
     std::size_t answer_bytes_max = 256u << 20;  // for a stream, limits only an answer that is an error
+    // A Content-Type here replaces that of a body, application/json.
     std::vector<std::pair<std::string, std::string>> headers;
+    bool uses_environment_proxy = false;  // http_proxy, https_proxy, no_proxy
 };
 
 // The files with a client's credentials; each may be empty.

@@ -41,7 +41,7 @@ inline constexpr std::uint32_t kTokensPerSampleMax = 1u << 26;
 
 struct IndexRequest {
     DatasetDefinition definition;
-    HttpTransfers* transfers = nullptr;        // needed for http(s):// and s3://
+    HttpTransfers* transfers = nullptr;        // needed for all but file://
     std::optional<BlockGoal> block_of_shards;  // replaces the block goal in formats whose files hold many samples
     ManifestVersion manifest;                  // its file is written atomically; block ids of `previous` carry over
     std::string journal_path;                  // see index_journal.h; empty: no journal. The caller removes the file

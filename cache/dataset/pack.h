@@ -24,7 +24,7 @@ namespace larder::cache {
 
 struct PackRequest {
     DatasetDefinition source;                                // its block goal and compression do not matter
-    HttpTransfers* transfers = nullptr;                      // needed for http(s):// and s3://
+    HttpTransfers* transfers = nullptr;                      // needed for all but file://
     std::string destination;                                 // directory to create; may exist if it is empty
     protocol::Format format = protocol::Format::webdataset;  // or larder
     std::string shard_name = "shard";

@@ -9,7 +9,7 @@ namespace larder::cache {
 PeerOrigin::PeerOrigin(std::string endpoint, const std::string& token)
     : endpoint_(std::move(endpoint)), authorization_(token.empty() ? "" : "Authorization: Bearer " + token) {}
 
-Result<curl_slist*> PeerOrigin::prepare(CURL* easy, curl_slist* headers) const {
+Result<curl_slist*> PeerOrigin::prepare(CURL* easy, const HttpGet& /*get*/, curl_slist* headers) const {
     curl_easy_setopt(easy, CURLOPT_NOPROXY, "*");
     return authorization_.empty() ? headers : curl_slist_append(headers, authorization_.c_str());
 }

@@ -13,7 +13,7 @@ public:
     PeerOrigin(std::string endpoint, const std::string& token);
 
     const std::string& endpoint() const override { return endpoint_; }
-    Result<curl_slist*> prepare(CURL* easy, curl_slist* headers) const override;
+    Result<curl_slist*> prepare(CURL* easy, const HttpGet& /*get*/, curl_slist* headers) const override;
     bool follows_redirects() const override { return false; }
     std::string explain(int status, std::string_view body) const override;
 

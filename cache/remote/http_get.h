@@ -21,6 +21,7 @@ namespace larder::cache {
 
 class HttpAttempt;  // one try (http_transfers.cc)
 struct HttpEndpointState;
+struct HttpGet;
 
 // The part that all requests of one dataset share: the endpoint, the signing, and the meaning of errors. Used on the
 // transfers' thread.
@@ -29,9 +30,12 @@ public:
     virtual ~HttpOrigin() = default;
     // "https://host:port". Requests to one endpoint share its limits.
     virtual const std::string& endpoint() const = 0;
-    // Adds headers to the list and signs the request. `headers` is the list so far; returns the whole list.
-    virtual Result<curl_slist*> prepare(CURL* easy, curl_slist* headers) const = 0;
-    // False for signed requests: a signature is valid for one host only.
+    // Adds headers to the list and signs the request, whose URL is set. `headers` is the list so far; returns the whole
+    // list. Secrets that belong into the URL are set here, because `get.url` appears in messages.
+    virtual Result<curl_slist*> prepare(CURL* easy, const HttpGet& get, curl_slist* headers) const = 0;
+    // The header of an answer that names the object's version. If it is missing, Last-Modified does.
+    virtual const char* version_header() const { return "etag"; }
+    // False for requests with credentials: these are for one host only.
     virtual bool follows_redirects() const = 0;
     // Explains an answer other than 2xx to the user. `body` is the beginning of its body.
     virtual std::string explain(int status, std::string_view body) const = 0;
@@ -94,9 +98,12 @@ struct HttpGet {
     HttpGet* next = nullptr;  // link in a list: of the transfers until `done`, of the caller before and after
 };
 
-// The tag of an object's version (see cache/remote/object_source.h): from the ETag, else Last-Modified; 0 if both are
-// missing.
-std::int64_t tag_of_etag(std::string_view etag);
-std::int64_t tag_of_headers(const char* etag, const char* last_modified);
+// The range that a request asks for, such as "0-99"; empty: the whole object.
+std::string range_of(const HttpGet& get);
+
+// The tag of an object's version (see cache/remote/object_source.h): from the version that the store names, else
+// Last-Modified; 0 if both are missing. A version is an ETag, or another text without its quotes.
+std::int64_t tag_of_version(std::string_view version);
+std::int64_t tag_of_headers(const char* version, const char* last_modified);
 
 }  // namespace larder::cache

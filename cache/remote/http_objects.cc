@@ -11,7 +11,6 @@
 #include "base/assert.h"
 #include "base/server/percent_encoding.h"
 #include "cache/protocol/manifest.h"
-#include "cache/remote/s3_listing.h"
 
 namespace larder::cache {
 namespace {
@@ -198,12 +197,8 @@ private:
 
 class HttpObjects final : public ObjectSource {
 public:
-    HttpObjects(RemoteUrl url, HttpRoot root, HttpRoot bucket, HttpTransfers& transfers, std::stop_token stop)
-        : url_(std::move(url)),
-          root_(std::move(root)),
-          bucket_(std::move(bucket)),
-          transfers_(transfers),
-          stop_(std::move(stop)) {}
+    HttpObjects(RemoteUrl url, HttpRoot root, HttpTransfers& transfers, std::stop_token stop)
+        : url_(std::move(url)), root_(std::move(root)), transfers_(transfers), stop_(std::move(stop)) {}
 
     std::string description() const override { return url_.text(); }
 
@@ -211,7 +206,7 @@ public:
                                std::stop_token stop) override {
         // Indexing lists the objects more than once.
         if (!listed_) {
-            auto listing = url_.scheme == RemoteScheme::s3 ? list_bucket(on_found, stop) : probe_all(on_found, stop);
+            auto listing = root_.listing != nullptr ? list_bucket(on_found, stop) : probe_all(on_found, stop);
             if (!listing) return listing;
             listed_ = std::move(*listing);
         }
@@ -367,14 +362,14 @@ private:
         std::string continuation;
         do {
             if (stop.stop_requested()) return fail(ErrorCode::cancelled, "indexing was cancelled");
-            HttpGet get{.origin = bucket_.origin.get(),
-                        .url = bucket_.url + "?" + s3_list_query(prefix, continuation),
+            HttpGet get{.origin = root_.origin.get(),
+                        .url = root_.listing->page_url(prefix, continuation),
                         .ask = HttpRequestKind::text};
             run(get);
             if (get.outcome != HttpOutcome::ok) return std::unexpected(error_of(get));
-            auto page = parse_s3_page(get.body);
+            auto page = root_.listing->parse_page(get.body);
             if (!page) return std::unexpected(page.error().within("the listing of " + url_.text()));
-            for (const S3Object& object : page->objects) {
+            for (const BucketObject& object : page->objects) {
                 const std::string_view key = std::string_view(object.key);
                 if (!key.starts_with(prefix)) continue;
                 ++keys;
@@ -388,7 +383,7 @@ private:
                     return fail(ErrorCode::unsupported, url_.text() + ": the key \"" + object.key +
                                                             "\" has .. in it, which is not allowed in a path");
                 } else {
-                    listing.add(path, object.size_bytes, tag_of_etag(object.etag));
+                    listing.add(path, object.size_bytes, tag_of_version(object.version));
                     bytes += object.size_bytes;
                 }
             }
@@ -413,7 +408,6 @@ private:
 
     RemoteUrl url_;
     HttpRoot root_;
-    HttpRoot bucket_;  // for s3:// only: the root without the prefix
     HttpTransfers& transfers_;
     std::stop_token stop_;
     std::optional<ObjectListing> listed_;
@@ -425,11 +419,7 @@ private:
 
 std::unique_ptr<ObjectSource> make_http_objects(const RemoteUrl& url, const HttpRoot& root, HttpTransfers& transfers,
                                                 std::stop_token stop) {
-    HttpRoot bucket = root;
-    if (url.scheme == RemoteScheme::s3 && !url.root.empty()) {
-        bucket.url.resize(bucket.url.size() - 1 - percent_encode_path(url.root).size());
-    }
-    return std::make_unique<HttpObjects>(url, root, std::move(bucket), transfers, std::move(stop));
+    return std::make_unique<HttpObjects>(url, root, transfers, std::move(stop));
 }
 
 }  // namespace larder::cache

@@ -1,9 +1,9 @@
 #pragma once
 
-// The ObjectSource of an http(s):// or s3:// URL, for indexing. HTTP has no listing: the names come from the URL's
-// braces, from its list, or from an index.json, and a probe of each object returns its size and tag. S3 lists a page of
-// a thousand keys at a time. Every call blocks. A call fails if the remote does not answer for 30 s, or for 10 s if it
-// has never answered, and at once after a stop request.
+// The ObjectSource of a URL that is reached over HTTP, for indexing. HTTP has no listing: the names come from the URL's
+// braces, from its list, or from an index.json, and a probe of each object returns its size and tag. A store lists a
+// page of a thousand keys at a time (bucket_listing.h). Every call blocks. A call fails if the remote does not answer
+// for 30 s, or for 10 s if it has never answered, and at once after a stop request.
 
 #include <memory>
 #include <stop_token>

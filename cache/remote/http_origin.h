@@ -1,6 +1,7 @@
 #pragma once
 
-// Makes the HttpOrigin of a dataset: a plain HTTP server, or an S3 endpoint with signed requests.
+// Makes the HttpOrigin of a dataset: a plain HTTP server, or a store with buckets (s3_origin.h, gcs_origin.h,
+// azure_origin.h).
 
 #include <memory>
 #include <string>
@@ -12,7 +13,7 @@
 
 namespace larder::cache {
 
-// `url` is an http(s):// or s3:// URL. May block for some seconds to look for credentials.
+// `url` is of any scheme but file://. May block for some seconds to look for credentials.
 Result<HttpRoot> make_http_root(const RemoteUrl& url, const RemoteOptions& options);
 
 // Returns "https://host:port" for "https://host:port/path".

@@ -186,17 +186,12 @@ Result<void> HttpAttempt::begin(HttpGet& get, const HttpSettings& settings, std:
     error_[0] = '\0';
     if (get.ask == HttpRequestKind::text) get.body.clear();
 
-    auto signed_headers = get.origin->prepare(easy_, nullptr);
+    set(easy_, CURLOPT_URL, get.url.c_str());
+    auto signed_headers = get.origin->prepare(easy_, get, nullptr);
     if (!signed_headers) return std::unexpected(signed_headers.error());
     headers_ = *signed_headers;
-    set(easy_, CURLOPT_URL, get.url.c_str());
     curl_easy_setopt(easy_, CURLOPT_HTTPHEADER, headers_);
-    if (get.ask == HttpRequestKind::range) {
-        const std::uint64_t last = get.offset + get.into.size() - 1;
-        set(easy_, CURLOPT_RANGE, (std::to_string(get.offset) + "-" + std::to_string(last)).c_str());
-    } else if (get.ask == HttpRequestKind::probe) {
-        set(easy_, CURLOPT_RANGE, "0-0");
-    }
+    if (const std::string range = range_of(get); !range.empty()) set(easy_, CURLOPT_RANGE, range.c_str());
     if (get.ask == HttpRequestKind::send) {
         // An empty Expect disables "100-continue": a peer accepts or refuses at once, so waiting gains nothing.
         headers_ = curl_slist_append(headers_, "Expect:");
@@ -346,7 +341,7 @@ bool HttpAttempt::report_other_size(std::string what) {
 
 void HttpAttempt::set_probe_result(bool serves_ranges) {
     get_->serves_ranges = serves_ranges;
-    get_->tag = tag_of_headers(header("etag"), header("last-modified"));
+    get_->tag = tag_of_headers(header(get_->origin->version_header()), header("last-modified"));
     headers_suffice_ = true;
 }
 
@@ -369,7 +364,7 @@ bool HttpAttempt::check_headers() {
         set_probe_result(partial);
         return false;
     }
-    const std::int64_t tag = tag_of_headers(header("etag"), header("last-modified"));
+    const std::int64_t tag = tag_of_headers(header(get_->origin->version_header()), header("last-modified"));
     // Without a validator nobody can tell whether these are the bytes that were indexed.
     if (get_->tag != 0 && tag != get_->tag) {
         object_has_changed_ = true;

@@ -2,10 +2,11 @@
 
 // The remote as indexing sees it: lists the objects under the dataset's URL and reads ranges of their bytes. These
 // calls block and serve worker threads; the data plane uses cache/remote.h instead. `file://` is
-// cache/remote/file_objects.h; `http(s)://` and `s3://` are cache/remote/http_objects.h.
+// cache/remote/file_objects.h; all others are cache/remote/http_objects.h.
 //
 // An object's `tag` identifies its version: the mtime in ns for a file; for other remotes a number derived from the
-// ETag or, without an ETag, from Last-Modified. The data plane compares the tag at every read.
+// version that the store names (HttpOrigin::version_header), else from Last-Modified. The data plane compares the tag
+// at every read.
 //
 // Several threads may use one source at once; a reader belongs to one thread. Both may be destroyed in any order.
 

@@ -32,8 +32,9 @@ Result<std::shared_ptr<const RemotePlace>> RemotePlace::open(std::string_view ur
     place->follow_symlinks_ = options.follow_symlinks;
     if (place->url_.scheme == RemoteScheme::file) {
         if (options != RemoteOptions{.follow_symlinks = options.follow_symlinks}) {
-            return fail(ErrorCode::invalid_argument,
-                        "remote \"" + std::string(url) + "\" takes no endpoint, region, profile or other option of s3");
+            return fail(
+                ErrorCode::invalid_argument,
+                "remote \"" + std::string(url) + "\" takes no endpoint, region, profile or other option of a store");
         }
         return place;
     }

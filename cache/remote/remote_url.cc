@@ -1,6 +1,7 @@
 #include "cache/remote/remote_url.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <filesystem>
 
@@ -12,7 +13,23 @@ namespace {
 
 constexpr std::size_t kNamesMax = 1'000'000;
 constexpr std::string_view kFile = "file://";
-constexpr std::string_view kS3 = "s3://";
+
+// The stores with buckets: their objects are listed, and reached with credentials.
+struct BucketScheme {
+    RemoteScheme scheme;
+    std::string_view prefix;
+    std::string_view bucket;  // the store's word
+};
+constexpr std::array kBucketSchemes = {BucketScheme{RemoteScheme::s3, "s3://", "bucket"},
+                                       BucketScheme{RemoteScheme::gcs, "gs://", "bucket"},
+                                       BucketScheme{RemoteScheme::azure, "az://", "container"}};
+
+// Returns nullptr if the URL names no bucket.
+const BucketScheme* bucket_scheme(std::string_view url) {
+    const auto found =
+        std::ranges::find_if(kBucketSchemes, [&](const BucketScheme& known) { return url.starts_with(known.prefix); });
+    return found == kBucketSchemes.end() ? nullptr : &*found;
+}
 
 std::unexpected<Error> bad_url(std::string_view url, const std::string& why) {
     return fail(ErrorCode::invalid_argument, "URL \"" + std::string(url) + "\" " + why);
@@ -66,8 +83,10 @@ Result<std::vector<std::string>> expand_choices(std::string_view inside, std::st
 Result<RemoteUrl> parse_file(std::string_view url) {
     const auto decoded = url.starts_with(kFile) ? path_of_file_url(url) : Result<std::string>(std::string(url));
     if (!decoded || !decoded->starts_with('/') || decoded->find('\0') != std::string::npos) {
-        return bad_url(url, "is not file:///path, an absolute path, s3://bucket/prefix or http(s)://host/path" +
-                                (decoded ? "" : "; " + decoded.error().message));
+        return bad_url(url,
+                       "is not file:///path, an absolute path, s3://bucket/prefix, gs://bucket/prefix, "
+                       "az://container/prefix or http(s)://host/path" +
+                           (decoded ? "" : "; " + decoded.error().message));
     }
     RemoteUrl parsed{.scheme = RemoteScheme::file};
     parsed.root = std::filesystem::path(*decoded).lexically_normal().string();
@@ -83,12 +102,15 @@ bool is_bucket_name(std::string_view name) {
     return !name.empty() && name.size() <= 255 && std::ranges::all_of(name, allowed);
 }
 
-Result<RemoteUrl> parse_s3(std::string_view url) {
-    const std::string_view rest = url.substr(kS3.size());
+Result<RemoteUrl> parse_bucket(std::string_view url, const BucketScheme& known) {
+    const std::string_view rest = url.substr(known.prefix.size());
     const std::size_t slash = std::min(rest.find('/'), rest.size());
-    RemoteUrl parsed{.scheme = RemoteScheme::s3};
+    RemoteUrl parsed{.scheme = known.scheme};
     parsed.base = rest.substr(0, slash);
-    if (!is_bucket_name(parsed.base)) return bad_url(url, "names no bucket: s3://bucket/prefix");
+    if (!is_bucket_name(parsed.base)) {
+        const std::string word(known.bucket);
+        return bad_url(url, "names no " + word + ": " + std::string(known.prefix) + word + "/prefix");
+    }
     parsed.root = without_slashes_at_end(rest.substr(std::min(slash + 1, rest.size())));
     if (parsed.root.ends_with(".tar")) {
         const std::size_t last = parsed.root.rfind('/');
@@ -161,8 +183,13 @@ Result<std::vector<std::string>> expand_braces(std::string_view pattern) {
 std::string RemoteUrl::text() const {
     switch (scheme) {
         case RemoteScheme::file: return file_url_of_path(root);
-        case RemoteScheme::s3: return std::string(kS3) + base + (root.empty() ? "" : "/" + root);
         case RemoteScheme::http: break;
+        case RemoteScheme::s3:
+        case RemoteScheme::gcs:
+        case RemoteScheme::azure: {
+            const auto known = std::ranges::find(kBucketSchemes, scheme, &BucketScheme::scheme);
+            return std::string(known->prefix) + base + (root.empty() ? "" : "/" + root);
+        }
     }
     std::string url = base;
     url += percent_encode_path(root);
@@ -170,14 +197,14 @@ std::string RemoteUrl::text() const {
 }
 
 Result<RemoteUrl> parse_remote_url(std::string_view url) {
-    if (url.starts_with(kS3)) return parse_s3(url);
+    if (const BucketScheme* known = bucket_scheme(url)) return parse_bucket(url, *known);
     if (url.starts_with("http://") || url.starts_with("https://")) return parse_http(url);
     return parse_file(url);
 }
 
 Result<void> check_endpoint(std::string_view endpoint) {
     const auto bad_endpoint = [](const std::string& why) {
-        return fail(ErrorCode::invalid_argument, "the S3 endpoint " + why);
+        return fail(ErrorCode::invalid_argument, "the endpoint " + why);
     };
     constexpr const char* kForm = "http://host:port or https://host:port";
     if (endpoint.find('@') != std::string_view::npos) {
@@ -202,14 +229,20 @@ Result<void> check_endpoint(std::string_view endpoint) {
 }
 
 Result<void> check_remote_options(const RemoteOptions& options, std::string_view url) {
-    if (options.follow_symlinks && (url.starts_with(kS3) || url.starts_with("http"))) {
+    const BucketScheme* known = bucket_scheme(url);
+    if (options.follow_symlinks && (known != nullptr || url.starts_with("http"))) {
         return fail(ErrorCode::invalid_argument, "remote: follow_symlinks is for directories and file:// URLs");
     }
-    RemoteOptions of_s3 = options;
-    of_s3.follow_symlinks = false;
-    if (of_s3 != RemoteOptions{} && !url.starts_with(kS3)) {
+    const RemoteOptions of_each_store{.endpoint = options.endpoint,
+                                      .profile = options.profile,
+                                      .unsigned_access = options.unsigned_access,
+                                      .follow_symlinks = options.follow_symlinks};
+    if (options != of_each_store && (known == nullptr || known->scheme != RemoteScheme::s3)) {
+        return fail(ErrorCode::invalid_argument, "remote: region, addressing and requester_pays are for s3://");
+    }
+    if (known == nullptr && options != RemoteOptions{.follow_symlinks = options.follow_symlinks}) {
         return fail(ErrorCode::invalid_argument,
-                    "remote: endpoint, region, profile, addressing, unsigned and requester_pays are for s3://");
+                    "remote: endpoint, profile and unsigned are for s3://, gs:// and az://");
     }
     return options.endpoint.empty() ? Result<void>{} : check_endpoint(options.endpoint);
 }

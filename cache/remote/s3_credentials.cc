@@ -1,20 +1,13 @@
 #include "cache/remote/s3_credentials.h"
 
-#include <boost/property_tree/ini_parser.hpp>
-#include <boost/property_tree/ptree.hpp>
-
-#include <filesystem>
-#include <fstream>
-#include <sstream>
 #include <utility>
 
 #include "base/environment.h"
+#include "cache/remote/profile_section.h"
 #include "cache/remote/s3_role.h"
 
 namespace larder::cache {
 namespace {
-
-namespace pt = boost::property_tree;
 
 std::string first_non_empty(std::string a, std::string b) {
     return a.empty() ? std::move(b) : std::move(a);
@@ -27,52 +20,10 @@ std::string file_path(const char* variable, const char* name_in_home) {
     return home.empty() ? "" : home + "/.aws/" + name_in_home;
 }
 
-std::string_view trimmed(std::string_view text) {
-    const std::size_t begin = text.find_first_not_of(" \t\r");
-    return begin == std::string_view::npos ? "" : text.substr(begin, text.find_last_not_of(" \t\r") - begin + 1);
-}
-
-// Returns the lines of one section; other lines are made empty, so that line numbers in errors stay right. Other
-// sections must not be parsed. Indented lines are nested settings, which are not used.
-std::string lines_of_section(std::istream& file, const std::string& section) {
-    std::string section_lines;
-    bool inside = false;
-    bool seen = false;
-    for (std::string line; std::getline(file, line); section_lines += '\n') {
-        const std::string_view words = trimmed(line);
-        if (words.starts_with('[')) {
-            inside = words.ends_with(']') && trimmed(words.substr(1, words.size() - 2)) == section;
-            if (inside && !std::exchange(seen, true)) section_lines += "[" + section + "]";
-        } else if (inside && !line.empty() && line.front() != ' ' && line.front() != '\t') {
-            section_lines += line;
-        }
-    }
-    return section_lines;
-}
-
-// Returns the settings of the section; empty if the file or the section is missing.
-Result<pt::ptree> read_section(const std::string& path, const std::string& section) {
-    std::error_code ignored;
-    if (path.empty() || !std::filesystem::exists(path, ignored)) return pt::ptree{};
-    std::ifstream file(path);
-    if (!file) return fail_errno(errno, "open " + path);
-    pt::ptree tree;
-    try {
-        std::istringstream lines(lines_of_section(file, section));
-        pt::read_ini(lines, tree);
-    } catch (const pt::ini_parser_error& error) {
-        // The message has the number of the line, never its text, which may be a secret.
-        return fail(ErrorCode::invalid_argument,
-                    path + ", line " + std::to_string(error.line()) + ": not a line of a profile");
-    }
-    const auto found = tree.find(section);
-    return found == tree.not_found() ? pt::ptree{} : found->second;
-}
-
-S3Keys keys_of(const pt::ptree& section) {
-    return {.access_key_id = section.get("aws_access_key_id", ""),
-            .secret_access_key = section.get("aws_secret_access_key", ""),
-            .session_token = section.get("aws_session_token", "")};
+S3Keys keys_of(const ProfileSection& section) {
+    return {.access_key_id = section_value(section, "aws_access_key_id"),
+            .secret_access_key = section_value(section, "aws_secret_access_key"),
+            .session_token = section_value(section, "aws_session_token")};
 }
 
 class FixedCredentials final : public S3Credentials {
@@ -89,10 +40,10 @@ private:
 Result<S3Profile> read_s3_profile(const RemoteOptions& options) {
     S3Profile profile;
     const std::string name = first_non_empty(options.profile, first_non_empty(environment("AWS_PROFILE"), "default"));
-    const auto credentials = read_section(file_path("AWS_SHARED_CREDENTIALS_FILE", "credentials"), name);
+    const auto credentials = read_profile_section(file_path("AWS_SHARED_CREDENTIALS_FILE", "credentials"), name);
     if (!credentials) return std::unexpected(credentials.error());
     const auto config =
-        read_section(file_path("AWS_CONFIG_FILE", "config"), name == "default" ? name : "profile " + name);
+        read_profile_section(file_path("AWS_CONFIG_FILE", "config"), name == "default" ? name : "profile " + name);
     if (!config) return std::unexpected(config.error());
 
     const S3Keys environment_keys{.access_key_id = environment("AWS_ACCESS_KEY_ID"),
@@ -105,10 +56,10 @@ Result<S3Profile> read_s3_profile(const RemoteOptions& options) {
         if (profile.keys.access_key_id.empty()) profile.keys = keys_of(*config);
     }
     profile.region = first_non_empty(first_non_empty(environment("AWS_REGION"), environment("AWS_DEFAULT_REGION")),
-                                     config->get("region", ""));
+                                     section_value(*config, "region"));
     profile.endpoint =
         first_non_empty(first_non_empty(environment("AWS_ENDPOINT_URL_S3"), environment("AWS_ENDPOINT_URL")),
-                        config->get("endpoint_url", ""));
+                        section_value(*config, "endpoint_url"));
     return profile;
 }
 

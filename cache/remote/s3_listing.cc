@@ -15,7 +15,7 @@ std::string s3_list_query(std::string_view prefix, std::string_view continuation
     return query + "list-type=2&max-keys=1000&prefix=" + percent_encode(prefix);
 }
 
-Result<S3Page> parse_s3_page(std::span<const std::byte> xml) {
+Result<BucketPage> parse_s3_page(std::span<const std::byte> xml) {
     pugi::xml_document document;
     const auto parsed = document.load_buffer(xml.data(), xml.size());
     if (!parsed) {
@@ -25,9 +25,9 @@ Result<S3Page> parse_s3_page(std::span<const std::byte> xml) {
     const pugi::xml_node result = document.child("ListBucketResult");
     if (!result) return fail(ErrorCode::protocol, "it has no ListBucketResult");
     const bool keys_are_encoded = std::string_view(result.child_value("EncodingType")) == "url";
-    S3Page page;
+    BucketPage page;
     for (const pugi::xml_node& item : result.children("Contents")) {
-        S3Object object{.key = item.child_value("Key"), .etag = item.child_value("ETag")};
+        BucketObject object{.key = item.child_value("Key"), .version = item.child_value("ETag")};
         // Some servers encode a space as '+'.
         if (keys_are_encoded) {
             for (char& c : object.key) c = c == '+' ? ' ' : c;

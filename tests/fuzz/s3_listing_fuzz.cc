@@ -14,7 +14,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const auto page = parse_s3_page(std::as_bytes(std::span(data, size)));
     LARDER_ASSERT(page || !page.error().message.empty());
     if (!page) return 0;
-    for (const S3Object& object : page->objects) {
+    for (const BucketObject& object : page->objects) {
         LARDER_ASSERT(!object.key.empty());
         const std::string query = s3_list_query(object.key, page->next);
         const std::string_view rest = std::string_view(query).substr(query.rfind('=') + 1);

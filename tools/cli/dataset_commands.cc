@@ -303,7 +303,8 @@ void add_add_command(CLI::App& dataset, Context& context) {
     CLI::App* add = dataset.add_subcommand("add", "Index a remote dataset and add it under a name");
     add->add_option("NAME", options->name, "The name that jobs use for the dataset")->required();
     add->add_option("URL", options->url,
-                    "A local path, file:///path, s3://bucket/prefix, https://host/dir/{000..146}.tar, or the URL of a "
+                    "A local path, file:///path, s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, "
+                    "https://host/dir/{000..146}.tar, or the URL of a "
                     ".txt that names objects")
         ->required();
     add_remote_options(*add, options->remote, "the daemon's");

@@ -266,7 +266,7 @@ void add_doctor_command(CLI::App& app, Context& context) {
         ->check(CLI::Range(0.05, 60.0));
     add_remote_options(*doctor, options->remote, "your");
     doctor->add_option("--ca-file", options->ca_file,
-                       "For https:// and s3://: PEM file of the CAs to trust. Default: the system's CAs");
+                       "PEM file of the CAs to trust for remotes over TLS. Default: the system's CAs");
     doctor->callback(
         [&context, options] { context.command = [&context, options] { return doctor_command(context, *options); }; });
 }

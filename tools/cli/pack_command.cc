@@ -131,7 +131,7 @@ void add_pack_command(CLI::App& dataset, Context& context) {
     app->add_option("DESTINATION", options->request.destination, "The directory to create")->required();
     add_remote_options(*app, options->remote, "your");
     app->add_option("--ca-file", options->ca_file,
-                    "For https:// and s3://: PEM file of the CAs to trust. Default: the system's CAs");
+                    "PEM file of the CAs to trust for remotes over TLS. Default: the system's CAs");
     app->add_option("--format", options->format, "Format of the shards: webdataset (tars) or larder (packed blocks)")
         ->check(CLI::IsMember({"webdataset", "larder"}));
     app->add_option("--source-format", options->source_format,

@@ -26,14 +26,19 @@ Result<void> RemoteChoice::check() const {
 
 void add_remote_options(CLI::App& app, RemoteChoice& choice, const std::string& whose) {
     app.add_option("--endpoint", choice.endpoint,
-                   "For s3://: the endpoint, https://host:port. Default: Amazon's for the region");
+                   "For s3://, gs:// and az://: the endpoint, https://host:port. Default: the store's own, and for "
+                   "s3:// Amazon's for the region");
     app.add_option("--region", choice.region,
                    "For s3://: the region. Default: from " + whose + " environment or profile");
-    app.add_option("--profile", choice.profile, "For s3://: the profile in " + whose + " shared credentials files");
+    app.add_option("--profile", choice.profile,
+                   "For s3://: the profile in " + whose +
+                       " shared credentials files; for gs://: a service account's file in gcloud's directory, without "
+                       ".json; for az://: a section of ~/.azure/config");
     app.add_option("--addressing", choice.addressing,
                    "For s3://: where the request names the bucket: auto, path or host")
         ->check(CLI::IsMember({"auto", "path", "host"}));
-    app.add_flag("--unsigned", choice.unsigned_access, "For s3://: read a public bucket without credentials");
+    app.add_flag("--unsigned", choice.unsigned_access,
+                 "For s3://, gs:// and az://: read a public bucket without credentials");
     app.add_flag("--requester-pays", choice.requester_pays, "For s3://: agree to pay for the requests");
     app.add_flag("--follow-symlinks", choice.follow_symlinks,
                  "For a directory: follow symbolic links that lead out of it. Of a daemon only root and the daemon's "

@@ -1,6 +1,6 @@
 #pragma once
 
-// Options of commands that read a dataset: for s3:// the bucket's endpoint and the identity to use, for a directory
+// Options of commands that read a dataset: for a store the bucket's endpoint and the identity to use, for a directory
 // what to do with symbolic links.
 
 #include <CLI/CLI.hpp>

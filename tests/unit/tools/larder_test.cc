@@ -173,7 +173,7 @@ TEST_F(LarderTest, WrongUsageExitsWith2AndNamesCause) {
         {{"job", "submit"}, "larder job submit: needs a COMMAND, or else --file"},
         {{"job", "submit", "--file", "jobs.json", "true"}, "larder job submit: needs a COMMAND, or else --file"},
         {{"dataset", "add", "images", "s3://bucket/a", "--endpoint", "localhost:9"},
-         "--endpoint: the S3 endpoint \"localhost:9\" is not http://host:port or https://host:port"},
+         "--endpoint: the endpoint \"localhost:9\" is not http://host:port or https://host:port"},
         {{"stat"}, "did you mean `larder status`?"},
         {{"datasets"}, "did you mean `larder dataset`?"},
         {{"list"}, "did you mean `larder dataset ls`, `larder quota ls`, `larder job ls` or `larder node ls`?"},

@@ -64,12 +64,12 @@ protected:
 };
 
 TEST_F(HttpRefusals, AnswerWithTheIndexedValidatorIsTaken) {
-    EXPECT_EQ(get("object", tag_of_etag("\"1\"")).outcome, HttpOutcome::ok);
+    EXPECT_EQ(get("object", tag_of_version("\"1\"")).outcome, HttpOutcome::ok);
     EXPECT_EQ(bytes(), kObject);
 }
 
 TEST_F(HttpRefusals, AnswerWithoutAValidatorCountsAsChangedIfOneWasIndexed) {
-    const HttpGet refused = get("without-validator", tag_of_etag("\"1\""));
+    const HttpGet refused = get("without-validator", tag_of_version("\"1\""));
     EXPECT_EQ(refused.outcome, HttpOutcome::changed);
     EXPECT_THAT(refused.message, HasSubstr("neither ETag nor Last-Modified"));
     EXPECT_NE(bytes(), kObject);

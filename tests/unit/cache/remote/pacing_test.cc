@@ -166,14 +166,14 @@ TEST(LatencyPercentile, IsThe99thPercentileOfRecentAnswers) {
 }
 
 TEST(Tag, ComesFromEtagElseLastModified) {
-    EXPECT_EQ(tag_of_etag("\"abc\""), tag_of_etag("abc")) << "listings leave quotes out";
-    EXPECT_EQ(tag_of_etag("W/\"abc\""), tag_of_etag("abc"));
-    EXPECT_NE(tag_of_etag("\"abc\""), tag_of_etag("\"abd\""));
-    EXPECT_NE(tag_of_etag("\"ab\""), tag_of_etag("\"ba\""));
-    EXPECT_GT(tag_of_etag("\"0\""), 0);
-    EXPECT_EQ(tag_of_etag("\"\""), 0);
+    EXPECT_EQ(tag_of_version("\"abc\""), tag_of_version("abc")) << "listings leave quotes out";
+    EXPECT_EQ(tag_of_version("W/\"abc\""), tag_of_version("abc"));
+    EXPECT_NE(tag_of_version("\"abc\""), tag_of_version("\"abd\""));
+    EXPECT_NE(tag_of_version("\"ab\""), tag_of_version("\"ba\""));
+    EXPECT_GT(tag_of_version("\"0\""), 0);
+    EXPECT_EQ(tag_of_version("\"\""), 0);
     EXPECT_EQ(tag_of_headers(nullptr, "Thu, 01 Jan 1970 00:01:40 GMT"), 100'000'000'000);
-    EXPECT_EQ(tag_of_headers("\"x\"", "Thu, 01 Jan 1970 00:01:40 GMT"), tag_of_etag("x"));
+    EXPECT_EQ(tag_of_headers("\"x\"", "Thu, 01 Jan 1970 00:01:40 GMT"), tag_of_version("x"));
     EXPECT_EQ(tag_of_headers(nullptr, nullptr), 0);
 }
 

@@ -49,6 +49,40 @@ TEST(RemoteUrl, SingleTarSplitsIntoDirectoryAndName) {
     EXPECT_THAT(http.names, ElementsAre("train.tar"));
 }
 
+TEST(RemoteUrl, StoresNameABucketAndAPrefix) {
+    const RemoteUrl gcs = parsed("gs://bucket/a/b/");
+    EXPECT_EQ(gcs.scheme, RemoteScheme::gcs);
+    EXPECT_EQ(gcs.base, "bucket");
+    EXPECT_EQ(gcs.root, "a/b");
+    EXPECT_EQ(gcs.text(), "gs://bucket/a/b");
+    const RemoteUrl azure = parsed("az://container/a/train.tar");
+    EXPECT_EQ(azure.scheme, RemoteScheme::azure);
+    EXPECT_EQ(azure.only_shard, "train.tar");
+    EXPECT_EQ(azure.text(), "az://container/a");
+    EXPECT_THAT(error("gs:///a"), HasSubstr("names no bucket: gs://bucket/prefix"));
+    EXPECT_THAT(error("az://c@acct/a"), HasSubstr("names no container: az://container/prefix"));
+}
+
+TEST(RemoteUrl, OptionsAreForTheStoresThatHaveThem) {
+    const auto refused = [](const RemoteOptions& options, std::string_view url) {
+        const auto checked = check_remote_options(options, url);
+        return checked ? std::string() : checked.error().message;
+    };
+    for (const char* url : {"s3://b", "gs://b", "az://b"}) {
+        EXPECT_EQ(refused({.endpoint = "http://h:1", .profile = "p", .unsigned_access = true}, url), "") << url;
+        EXPECT_THAT(refused({.follow_symlinks = true}, url), HasSubstr("follow_symlinks"));
+    }
+    EXPECT_EQ(refused({.region = "r", .requester_pays = true}, "s3://b"), "");
+    for (const char* url : {"gs://b", "az://b", "http://h/x", "/data"}) {
+        EXPECT_THAT(refused({.region = "r"}, url), HasSubstr("are for s3://")) << url;
+        EXPECT_THAT(refused({.requester_pays = true}, url), HasSubstr("are for s3://")) << url;
+    }
+    for (const char* url : {"http://h/x", "/data"}) {
+        EXPECT_THAT(refused({.profile = "p"}, url), HasSubstr("are for s3://, gs:// and az://")) << url;
+    }
+    EXPECT_EQ(refused({.follow_symlinks = true}, "/data"), "");
+}
+
 TEST(RemoteUrl, HttpObjectsComeFromBracesOrAList) {
     const RemoteUrl braces = parsed("http://host:8080/data/train-{08..11}.tar");
     EXPECT_EQ(braces.text(), "http://host:8080/data");
@@ -86,7 +120,7 @@ TEST(RemoteUrl, EndpointWithoutHostOrWithSecretIsRefused) {
 
 TEST(RemoteUrl, RefusalsQuoteWhatTheUserTyped) {
     const auto message = [](std::string_view endpoint) { return check_endpoint(endpoint).error().message; };
-    EXPECT_EQ(message("localhost:9"), "the S3 endpoint \"localhost:9\" is not http://host:port or https://host:port");
+    EXPECT_EQ(message("localhost:9"), "the endpoint \"localhost:9\" is not http://host:port or https://host:port");
     EXPECT_THAT(message("ftp://host"), HasSubstr("begins with ftp://"));
     EXPECT_THAT(message("http:///path"), HasSubstr("names no host"));
     EXPECT_THAT(message("http://127.0.0.1:"), HasSubstr("has no port after its colon"));

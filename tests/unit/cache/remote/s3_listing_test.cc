@@ -8,7 +8,7 @@ namespace {
 
 using testing::HasSubstr;
 
-Result<S3Page> parse(std::string_view xml) {
+Result<BucketPage> parse(std::string_view xml) {
     return parse_s3_page(std::as_bytes(std::span(xml)));
 }
 
@@ -29,7 +29,7 @@ TEST(S3Listing, ReadsAPage) {
     ASSERT_EQ(page->objects.size(), 2u);
     EXPECT_EQ(page->objects[0].key, "a b/+c&.jpg");
     EXPECT_EQ(page->objects[0].size_bytes, 12u);
-    EXPECT_EQ(page->objects[0].etag, "\"abc\"");
+    EXPECT_EQ(page->objects[0].version, "\"abc\"");
     EXPECT_EQ(page->next, "t/1=");
 }
 
