@@ -16,10 +16,12 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 
+import azure as azure_server
+import installed
 import pytest
 from allocator_process import Allocator
 from description import Description
-from servers import S3, FaultProxy, InstanceRole, Nginx
+from servers import S3, Azure, FaultProxy, Gcs, InstanceRole, Nginx
 
 
 class Daemon:
@@ -284,6 +286,26 @@ def serve_directory() -> Iterator[Callable[..., Nginx]]:
 def s3() -> Iterator[S3]:
     """An S3 server without buckets: every test makes its own. A write by anyone but `client` fails the session."""
     server = S3()
+    yield server
+    assert server.stop() == 0, "the cache never writes to the remote"
+
+
+@pytest.fixture(scope="session")
+def gcs() -> Iterator[Gcs]:
+    """A Google Cloud Storage server without buckets. A write by anyone but `client` fails the session."""
+    if installed.find_go() is None:
+        pytest.skip(installed.GO_MISSING)
+    server = Gcs()
+    yield server
+    assert server.stop() == 0, "the cache never writes to the remote"
+
+
+@pytest.fixture(scope="session")
+def azure() -> Iterator[Azure]:
+    """An Azure Blob server without containers. A write by anyone but `client` fails the session."""
+    if not azure_server.has_node():
+        pytest.skip(azure_server.NODE_MISSING)
+    server = Azure()
     yield server
     assert server.stop() == 0, "the cache never writes to the remote"
 

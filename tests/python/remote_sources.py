@@ -47,9 +47,11 @@ def make_images(root: pathlib.Path, name: str, count: int, bytes_max: int = 40_0
 
 
 def environment(tmp_path: pathlib.Path, **variables: str) -> dict[str, str]:
-    """The environment of a daemon: `variables`, and none of this machine's settings for S3 and proxies."""
-    kept = {name: value for name, value in os.environ.items() if not name.upper().startswith(("AWS_", "HTTP"))}
-    return kept | {"HOME": str(tmp_path), "AWS_EC2_METADATA_DISABLED": "true"} | variables
+    """The environment of a daemon: `variables`, and none of this machine's settings for stores and proxies."""
+    of_machine = ("AWS_", "HTTP", "GOOGLE_", "GCE_", "CLOUDSDK_", "STORAGE_EMULATOR", "AZURE_")
+    kept = {name: value for name, value in os.environ.items() if not name.upper().startswith(of_machine)}
+    without_roles = {"AWS_EC2_METADATA_DISABLED": "true", "NO_GCE_CHECK": "true"}
+    return kept | {"HOME": str(tmp_path)} | without_roles | variables
 
 
 def traces(daemon: Any, name: str) -> str:

@@ -12,6 +12,8 @@ import time
 from collections.abc import Sequence
 
 import pytest
+from azure_client import AzureClient
+from gcs_client import GcsClient
 from s3_client import S3Client
 
 HERE = pathlib.Path(__file__).resolve().parent.parent / "servers"
@@ -125,6 +127,90 @@ class S3(ServerProgram):
         """Its credentials, in the environment variables that S3 clients read."""
         return {"AWS_ACCESS_KEY_ID": self.key_id, "AWS_SECRET_ACCESS_KEY": self.secret, "AWS_REGION": "us-east-1"}
 
+    scheme = "s3"
+
+    def settings(self, endpoint: str = "") -> dict[str, str]:
+        """Credentials and endpoint, as each store has them: a client needs nothing but the URL."""
+        return self.environment() | {"AWS_ENDPOINT_URL_S3": endpoint or self.endpoint}
+
+    def secrets(self) -> list[str]:
+        return [self.secret, "AWS4-HMAC"]
+
+
+class GoogleTokens(ServerProgram):
+    """The server that gives tokens for a service account's file, and a machine's metadata service."""
+
+    def __init__(self, **options: object) -> None:
+        super().__init__("google_tokens.py", *(f"--{name.replace('_', '-')}={value}" for name, value in options.items()))
+        self.port = int(self.values["port"])
+        self.file = pathlib.Path(self.values["file"])
+
+    def account(self) -> dict[str, str]:
+        """The environment of a client with the service account."""
+        return {"GOOGLE_APPLICATION_CREDENTIALS": str(self.file)}
+
+    def given(self, way: str) -> int:
+        """The number of tokens given for an `assertion`, or as the `metadata` service."""
+        counts = self.ask({"do": "counts"})
+        assert isinstance(counts, dict)
+        return counts.get(way, 0)
+
+    def refuse(self, error: str) -> None:
+        self.ask({"do": "refuse", "error": error})
+
+
+class Gcs(ServerProgram):
+    """A Google Cloud Storage server. `client` fills it; all others use `endpoint`, which wants a valid token."""
+
+    scheme = "gs"
+
+    def __init__(self) -> None:
+        super().__init__("gcs.py")
+        self.port = int(self.values["port"])
+        self.tokens = GoogleTokens()
+        self._guard = FaultProxy(self.port, require_token=True, expiring_tokens=True)
+        self.endpoint = self._guard.endpoint
+        self.client = GcsClient(self.port)
+
+    def stop(self) -> int:
+        refused = self._guard.stop()
+        return self.tokens.stop() or super().stop() or refused
+
+    def settings(self, endpoint: str = "") -> dict[str, str]:
+        return self.tokens.account() | {"STORAGE_EMULATOR_HOST": endpoint or self.endpoint}
+
+    def secrets(self) -> list[str]:
+        private_key = json.loads(self.tokens.file.read_text())["private_key"].splitlines()[5]
+        return [private_key, "Bearer", "expires-", "eyJ"]
+
+
+class Azure(ServerProgram):
+    """An Azure Blob server. `client` fills it; all others use `endpoint`, which only reads."""
+
+    scheme = "az"
+
+    def __init__(self) -> None:
+        super().__init__("azure.py")
+        self.port = int(self.values["port"])
+        self.account = self.values["account"]
+        self.key = self.values["key"]
+        self._guard = FaultProxy(self.port)
+        self.endpoint = self._guard.endpoint
+        self.client = AzureClient(self.port, self.account, self.key)
+
+    def stop(self) -> int:
+        refused = self._guard.stop()
+        return super().stop() or refused
+
+    def settings(self, endpoint: str = "", secret: str = "") -> dict[str, str]:
+        """`secret`: fields of the connection string; default: the shared key."""
+        fields = f"AccountName={self.account};{secret or f'AccountKey={self.key}'}"
+        blobs = f"{endpoint or self.endpoint}/{self.account}"
+        return {"AZURE_STORAGE_CONNECTION_STRING": f"{fields};BlobEndpoint={blobs}"}
+
+    def secrets(self) -> list[str]:
+        return [self.key, self.key[:20], "SharedKey"]
+
 
 class InstanceRole(ServerProgram):
     """The service that gives a machine or a container its credentials. `counts` says how often each path was served."""
@@ -146,7 +232,7 @@ class FaultProxy(ServerProgram):
         """`probabilities` is by fault. Other options are those of fault_proxy.py, with underscores."""
         probabilities = options.pop("probabilities", {})
         assert isinstance(probabilities, dict)
-        words = [f"--{name.replace('_', '-')}" for name in ("tcp", "expiring_tokens") if options.pop(name, False)]
+        words = [f"--{name.replace('_', '-')}" for name in ("tcp", "expiring_tokens", "require_token") if options.pop(name, False)]
         words += [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
         words += [f"--probability={name}={p}" for name, p in probabilities.items()]
         super().__init__("fault_proxy.py", f"--upstream=127.0.0.1:{upstream_port}", *words)

@@ -145,20 +145,6 @@ def test_single_shard_is_read(daemon: Any, nginx: Nginx, s3: S3, bucket: str, ta
         assert tars.read(daemon, add(daemon, *remote)) == wanted
 
 
-def test_objects_beyond_one_page_of_a_list_are_read(
-    daemon: Any, s3: S3, fault_proxy: Callable[..., FaultProxy]
-) -> None:
-    s3.client.create_bucket("many-objects")
-    contents = {f"{i % 7}/{i:04}.bin": b"%d" % i for i in range(2_050)}
-    for key, data in contents.items():
-        s3.client.put("many-objects", key, data)
-    proxy = fault_proxy(s3.port)
-    name = add(daemon, "s3://many-objects", "--endpoint", proxy.endpoint)
-    lists = [request for request in proxy.requests() if "list-type=2" in str(request["target"])]
-    assert len(lists) == 3
-    assert Source("", pathlib.Path(), "bin", contents).read(daemon, name) == contents
-
-
 # --- permissions
 
 
@@ -344,14 +330,6 @@ def test_changed_and_deleted_objects_are_named(
             by_index[order.index(gone)]
     left = {key: data for key, data in own_images.contents.items() if key not in (changed, gone)}
     assert own_images.read(daemon, dataset, skip_failed=True) == left
-
-
-def test_changed_object_of_the_same_length_is_detected(daemon: Any, s3: S3, own_images: Source) -> None:
-    key = "ant/00001.png"
-    dataset = add(daemon, f"s3://{BUCKET}/{own_images.name}", "--endpoint", s3.endpoint)
-    s3.client.put(BUCKET, f"{own_images.name}/{key}", bytes(len(own_images.contents[key])))
-    with pytest.raises(larder.ObjectChanged, match=key):
-        own_images.read(daemon, dataset)
 
 
 def test_server_without_ranges_is_refused_if_ranges_are_needed(

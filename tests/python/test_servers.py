@@ -16,10 +16,13 @@ import urllib.request
 from collections.abc import Callable
 
 import faults
+import jwt
 import pytest
 import tcp_relay
+from azure_client import AzureClient
+from cryptography.hazmat.primitives.asymmetric import rsa
 from s3_client import S3Client
-from servers import S3, FaultProxy, InstanceRole, Nginx, ServerProgram
+from servers import S3, Azure, FaultProxy, Gcs, InstanceRole, Nginx, ServerProgram
 
 DATA = random.Random(5).randbytes(1_000_000)
 
@@ -210,6 +213,63 @@ def test_container_role_needs_its_token(instance_role: Callable[..., InstanceRol
         connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=30)
         connection.request("GET", "/container", headers={"Authorization": header})
         assert connection.getresponse().status == status
+
+
+# Google Cloud Storage and Azure.
+
+
+def status_of(port: int, path: str, headers: dict[str, str] | None = None, body: bytes | None = None) -> int:
+    connection = http.client.HTTPConnection("localhost", port, timeout=30)
+    connection.request("GET" if body is None else "POST", path, body=body, headers=headers or {})
+    return connection.getresponse().status
+
+
+def test_google_token_needs_an_assertion_of_the_account(gcs: Gcs) -> None:
+    account = json.loads(gcs.tokens.file.read_text())
+    now = int(time.time())
+    good = {"iss": account["client_email"], "aud": account["token_uri"], "iat": now, "exp": now + 3600,
+            "scope": "https://www.googleapis.com/auth/devstorage.read_only"}  # fmt: skip
+    other = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    for claims, key, status in (
+        (good, account["private_key"], 200),
+        (good, other, 400),
+        (good | {"aud": "http://elsewhere/token"}, account["private_key"], 400),
+        (good | {"exp": now - 10}, account["private_key"], 400),
+        (good | {"exp": now + 7200}, account["private_key"], 400),
+        (good | {"scope": "all"}, account["private_key"], 400),
+    ):
+        assertion = jwt.encode(claims, key, algorithm="RS256", headers={"kid": account["private_key_id"]})
+        body = f"grant_type=urn%3Aietf%3Aparams%3Aoauth%3Agrant-type%3Ajwt-bearer&assertion={assertion}".encode()
+        assert status_of(gcs.tokens.port, "/token", form, body) == status, claims
+    metadata = "/computeMetadata/v1/instance/service-accounts/default/token"
+    assert status_of(gcs.tokens.port, metadata) == 403
+    assert status_of(gcs.tokens.port, metadata, {"Metadata-Flavor": "Google"}) == 200
+
+
+def test_gcs_wants_a_token_that_has_not_expired(gcs: Gcs) -> None:
+    gcs.client.create_bucket("self-test")
+    gcs.client.put("self-test", "deep/a b+ü.bin", DATA)
+    port = int(gcs.endpoint.rpartition(":")[2])
+    path = "/self-test/deep/a%20b%2B%C3%BC.bin"
+    later, earlier = int(time.time()) + 60, int(time.time()) - 1
+    assert status_of(port, path) == 401
+    assert status_of(port, path, {"Authorization": f"Bearer expires-{earlier}-x"}) == 401
+    assert status_of(port, path, {"Authorization": f"Bearer expires-{later}-x", "Range": "bytes=1-2"}) == 206
+
+
+def test_azure_verifies_shared_keys_and_sas_tokens(azure: Azure) -> None:
+    azure.client.create_bucket("self-test")
+    azure.client.put("self-test", "deep/a b+ü.bin", DATA)
+    assert azure.client.get("self-test", "deep/a b+ü.bin") == DATA
+    wrong = AzureClient(azure.port, azure.account, "d3Jvbmc=")
+    assert wrong.ask("GET", "self-test/deep/a b+ü.bin")[0] == 403
+    path = f"/{azure.account}/self-test/deep/a%20b%2B%C3%BC.bin"
+    for sas, status in (
+        (azure.client.sas(), 200), (azure.client.sas(valid_s=-60), 403), (azure.client.sas("l"), 403),
+        (wrong.sas(), 403), ("", 403),
+    ):  # fmt: skip
+        assert status_of(azure.port, f"{path}?{sas}") == status, sas.split("&sig")[0]
 
 
 # The fault proxy.

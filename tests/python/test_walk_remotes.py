@@ -14,7 +14,7 @@ from typing import Any
 import page
 import pytest
 from remote_sources import environment
-from servers import S3, Nginx
+from servers import S3, Azure, Gcs, Nginx
 
 
 @pytest.fixture
@@ -32,31 +32,37 @@ def nginx(serve_directory: Callable[..., Nginx], tmp_path: pathlib.Path) -> Ngin
 
 
 def test_every_command_of_the_page_works(
-    repository: pathlib.Path, start_daemon: Callable[..., Any], nginx: Nginx, own_s3: S3, tmp_path: pathlib.Path
-) -> None:
-    own_s3.client.create_bucket("training")
-    for i in range(3):
-        own_s3.client.put("training", f"birds/v2/{i}.png", b"%d" % i)
-    daemon = start_daemon(
-        "--remote.ca", str(nginx.authority),
-        environment=environment(tmp_path, AWS_ENDPOINT_URL=own_s3.endpoint, **own_s3.environment()),
-    )  # fmt: skip
-    (lines,) = [lines for _, lines in page.blocks(repository / "docs" / "remotes.md")]
-    assert len(lines) == 3
-    for line in lines:
+    repository: pathlib.Path, start_daemon: Callable[..., Any], nginx: Nginx, own_s3: S3, gcs: Gcs, azure: Azure,
+    tmp_path: pathlib.Path,
+) -> None:  # fmt: skip
+    stores: list[tuple[S3 | Gcs | Azure, str]] = [(own_s3, "birds/v2"), (gcs, "fish"), (azure, "trees")]
+    settings: dict[str, str] = {}
+    for store, prefix in stores:
+        store.client.create_bucket("training")
+        for i in range(3):
+            store.client.put("training", f"{prefix}/{i}.png", b"%d" % i)
+        settings |= store.settings()
+    daemon = start_daemon("--remote.ca", str(nginx.authority), environment=environment(tmp_path, **settings))
+    lines, section = [lines for _, lines in page.blocks(repository / "docs" / "remotes.md")]
+    assert len(lines) == 5
+    (tmp_path / ".azure").mkdir()
+    of_page = re.compile("DefaultEndpointsProtocol=.*")
+    of_azure = settings["AZURE_STORAGE_CONNECTION_STRING"]
+    (tmp_path / ".azure" / "config").write_text(of_page.sub(of_azure, "\n".join(section) + "\n"))
+    for line in [*lines, "larder dataset add oaks az://training/trees --profile training"]:
         command = line.replace("https://data.example.org", nginx.https).removeprefix("larder")
         larder = f"{daemon.programs}/larder --admin-socket {daemon.state}/admin.sock"
         ran = subprocess.run(["bash", "-c", larder + command], capture_output=True, text=True)
         assert ran.returncode == 0, f"{line}\n{ran.stdout}{ran.stderr}"
     listed = daemon.command("dataset", "ls")
-    assert re.search(r"birds +raw +sample +3 ", listed)
+    assert all(re.search(rf"{name} +raw +sample +3 ", listed) for name in ("birds", "fish", "trees", "oaks"))
     assert re.search(r"clips +webdataset +sample +147 ", listed)
     assert re.search(r"pages +raw +sample +1 ", listed)
 
 
-def test_s3_options_of_the_page_match_the_programs(repository: pathlib.Path, larder_bin: pathlib.Path) -> None:
+def test_options_of_the_page_match_the_programs(repository: pathlib.Path, larder_bin: pathlib.Path) -> None:
     rows = re.findall(r"^\| `(--\S+)[^|]*` \| `(\w+)` \|", (repository / "docs" / "remotes.md").read_text().replace("\\|", "/"), re.MULTILINE)
-    assert len(rows) == 6
+    assert len(rows) == 12
     example = (repository / "tools" / "larderd.example.toml").read_text()
     for command in ("add", "pack"):
         text = subprocess.run([larder_bin / "larder", "dataset", command, "--help"], capture_output=True, text=True).stdout

@@ -4,7 +4,8 @@
 faults.py names the faults. `--probability NAME=P` sets one, `--transient P` shares P among all that a client must
 survive. A request that would write (anything but GET and HEAD) never reaches the upstream, since the cache never writes
 to the remote: it is refused with 405 and counted, and the program then ends with status 3.
-`--expiring-tokens` refuses expired session tokens of instance_role.py, as S3 does, and counts them as `expired_token`.
+`--expiring-tokens` refuses expired session tokens of instance_role.py, as S3 does, and expired tokens of google_tokens.py,
+as Google does, and counts them as `expired_token`. `--require-token` refuses requests without such a token of Google.
 `--tcp` relays bytes, such as TLS, instead of requests. Each connection then has one fate, and only faults of
 connections occur.
 
@@ -36,7 +37,8 @@ PIECE_BYTES = 1 << 18
 HEAD_BYTES_MAX = 1 << 16
 REQUESTS_KEPT_MAX = 100_000
 IDLE_S = 60.0
-REASONS = {403: "Forbidden", 405: "Method Not Allowed", 500: "Internal Server Error", 502: "Bad Gateway", 503: "Slow Down"}
+INVALID_TOKEN = b'{"error": {"code": 401, "message": "Invalid Credentials"}}'
+REASONS = {401: "Unauthorized", 403: "Forbidden", 405: "Method Not Allowed", 500: "Internal Server Error", 502: "Bad Gateway", 503: "Slow Down"}
 SLOW_DOWN = (
     b"<?xml version='1.0' encoding='UTF-8'?>\n"
     b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
@@ -143,9 +145,11 @@ class FaultProxy:
         drip_bytes_per_s: float,
         tcp: bool,
         expiring_tokens: bool,
+        require_token: bool,
     ) -> None:
         self.plan = plan
         self._expiring_tokens = expiring_tokens
+        self._require_token = require_token
         self._upstream = upstream
         self._stall_s = stall_s
         self._drip_bytes_per_s = drip_bytes_per_s
@@ -257,6 +261,12 @@ class FaultProxy:
         if self._expiring_tokens and token and time.time() >= int(token[1]):
             self._inject("expired_token")
             self._reply(client, method, 403, EXPIRED_TOKEN, [])
+            return stays_open
+        bearer = re.match(r"Bearer expires-(\d+)-", _value(headers, "authorization"))
+        expired = self._expiring_tokens and bearer is not None and time.time() >= int(bearer[1])
+        if expired or (self._require_token and bearer is None):
+            self._inject("expired_token" if expired else "no_token")
+            self._reply(client, method, 401, INVALID_TOKEN, [])
             return stays_open
         if self._is_held((target, byte_range)):
             self._inject("held")
@@ -429,6 +439,7 @@ def main() -> int:
     parser.add_argument("--drip-bytes-per-s", type=float, default=100_000.0)
     parser.add_argument("--tcp", action="store_true", help="relay bytes, not requests")
     parser.add_argument("--expiring-tokens", action="store_true", help="refuse session tokens that have expired")
+    parser.add_argument("--require-token", action="store_true", help="refuse requests without a token of Google")
     arguments = parser.parse_args()
     program.end_on_sigterm()
 
@@ -440,7 +451,8 @@ def main() -> int:
     plan = Plan(arguments.seed, probabilities, arguments.burst_requests)
     upstream = (host, int(port))
     proxy = FaultProxy(
-        upstream, plan, arguments.stall_s, arguments.drip_bytes_per_s, arguments.tcp, arguments.expiring_tokens
+        upstream, plan, arguments.stall_s, arguments.drip_bytes_per_s, arguments.tcp, arguments.expiring_tokens,
+        arguments.require_token,
     )  # fmt: skip
     program.announce(port=proxy.port)
     program.until_input_closes(lambda line: answer(proxy, line))

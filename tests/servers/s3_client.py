@@ -109,6 +109,9 @@ class S3Client:
     def put(self, bucket: str, key: str, data: bytes) -> None:
         self._must(self.ask("PUT", bucket, key, body=data))
 
+    def get(self, bucket: str, key: str) -> bytes:
+        return self._must(self.ask("GET", bucket, key)).body
+
     def delete(self, bucket: str, key: str) -> None:
         self._must(self.ask("DELETE", bucket, key))
 
