@@ -195,3 +195,14 @@ def test_failing_transform_names_its_sample_and_failing_collate_comes_as_it_is(r
             keys += next(batches)
         assert sorted(keys) == sorted(set(raw.contents) - {"bee/0003.png", "cat/0004.png"}), "each batch came again"
         assert loader.statistics().decode_errors == 2
+
+
+def test_collate_cannot_end_the_epoch(raw: Any) -> None:
+    def collate(keys: list[str]) -> str:
+        return next(iter([]))
+
+    with larder.Loader(**raw.options(batch_size=16), collate=collate) as loader:
+        batches = iter(loader)
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="collate raised StopIteration"):
+                next(batches)

@@ -59,6 +59,18 @@ def test_decode_and_collate_run_in_workers(raw: Any) -> None:
         assert pixels.numpy().tobytes() == raw.contents[key]
 
 
+def exhausted(samples: list[Any]) -> Any:
+    return next(iter([]))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_collate_cannot_end_the_epoch(raw: Any, workers: int) -> None:
+    dataset = larder.torch.IterableDataset(**raw.options(batch_size=16), decode=decode, collate=exhausted)
+    with larder.torch.DataLoader(dataset, num_workers=workers) as loader:
+        with pytest.raises(RuntimeError, match="collate raised StopIteration"):
+            next(iter(loader))
+
+
 def test_decoded_values_are_collated_like_torch(raw: Any) -> None:
     dataset = larder.torch.IterableDataset(
         **raw.options(batch_size=10), decode=lambda sample: (torch.full((2, 3), len(sample.bytes)), sample.label)

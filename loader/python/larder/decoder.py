@@ -1,4 +1,4 @@
-"""Calls the user's `decode` and `transform`, and names the sample on which one of them fails."""
+"""Calls the user's `decode`, `transform` and `collate`, and names the sample on which one of the first two fails."""
 
 from __future__ import annotations
 
@@ -49,3 +49,11 @@ class Decoder:
                     f"{type(error).__name__}: {error}"
                 ) from error
         return value
+
+
+def collated(collate: Callable[[list[Any]], Any], values: list[Any]) -> Any:
+    """The batch that the user's `collate` makes. Its StopIteration would end the epoch early, without an error."""
+    try:
+        return collate(values)
+    except StopIteration as error:
+        raise RuntimeError("collate raised StopIteration") from error

@@ -9,7 +9,7 @@ from typing import Any
 from larder import _larder, options
 from larder import state as job_state
 from larder.closing import Closing
-from larder.decoder import Decoder
+from larder.decoder import Decoder, collated
 from larder.passes import Pass
 from larder.statistics import Statistics
 
@@ -159,7 +159,7 @@ class Loader(Closing):
         decoded: Any = self._decoder.batch(batch)
         if self._collate is not None:
             try:
-                decoded = self._collate(decoded)
+                decoded = collated(self._collate, decoded)
             except BaseException:
                 self._decoder.errors = errors  # the batch comes again
                 raise

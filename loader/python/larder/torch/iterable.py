@@ -15,7 +15,7 @@ import larder
 from larder import _larder, options
 from larder import state as job_state
 from larder.closing import Closing
-from larder.decoder import Decoder
+from larder.decoder import Decoder, collated
 from larder.errors import InvalidArgument
 from larder.passes import Pass
 from larder.statistics import Statistics
@@ -289,7 +289,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any], Closing):
             return None
         if self._collate is None:
             return samples if self._decoder is None else collate(samples)
-        return self._collate(samples)
+        return collated(self._collate, samples)
 
     def _own_state(self) -> bytes:
         """The state of this process's pass, or at its close; empty if the newest pass is another process's."""
