@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import collections
 import json
+import math
 import pathlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import larder
+import numpy as np
 import pytest
 from conftest import Daemon
 from epochs import write_files
@@ -84,6 +86,12 @@ def test_weights_are_rounded_to_whole_samples(daemon: Daemon, names: dict[str, s
         shares(1, 1, 40)
     with pytest.raises(larder.InvalidArgument, match="at least one dataset"):
         larder.Mixture({}, batch_size=4, socket=daemon.socket)
+    with pytest.raises(larder.InvalidArgument, match="weights is .'a', 'b'.; it must be a dict"):
+        larder.Mixture(["a", "b"], batch_size=4, socket=daemon.socket)  # type: ignore[arg-type]
+    for weight in (-1, math.nan, math.inf, 1e-320, 1e308, 10**400, "1", None):
+        with pytest.raises(larder.InvalidArgument, match="must be a number from 1e-100 to 1e\\+100"):
+            shares(1, weight, 4)  # type: ignore[arg-type]
+    assert shares(np.float32(3), np.int64(1), 8) == [6, 2]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("taken", [0, 1, 9, 19, 20, 31])
@@ -115,6 +123,37 @@ def test_resumed_pass_is_the_rest_of_it(mix: Callable[..., larder.Mixture]) -> N
     second.load_state_dict(first.state_dict())
     assert (len(second), second.epoch) == (3, 0)
     assert (sum(1 for _ in second), sum(1 for _ in second), second.epoch) == (3, 10, 1)
+
+
+def test_pass_without_a_batch_does_not_count(mix: Callable[..., larder.Mixture]) -> None:
+    first = mix(batches_per_epoch=10)
+    iter(first)
+    batches = iter(first)
+    for _ in range(7):
+        next(batches)
+    second = mix(batches_per_epoch=10)
+    second.load_state_dict(first.state_dict())
+    iter(second)
+    rest = iter(second)
+    assert (len(second), second.epoch) == (3, 0)
+    assert (sum(1 for _ in rest), len(second), second.epoch) == (3, 3, 0)
+    assert (sum(1 for _ in second), len(second), second.epoch) == (10, 10, 1)
+
+
+def test_closed_mixture_says_so(mix: Callable[..., larder.Mixture]) -> None:
+    mixture = mix()
+    mixture.close()
+    for ask in (len, iter, larder.Mixture.statistics, larder.Mixture.state_dict, lambda closed: closed.epochs):
+        with pytest.raises(ValueError, match="the mixture is closed"):
+            ask(mixture)
+
+
+def test_collate_cannot_end_the_pass(mix: Callable[..., larder.Mixture]) -> None:
+    def collate(samples: list[Any]) -> Any:
+        return next(iter([]))
+
+    with pytest.raises(RuntimeError, match="collate raised StopIteration"):
+        next(iter(mix(collate=collate)))
 
 
 def test_state_of_three_ranks_is_resumed_by_two(mix: Callable[..., larder.Mixture]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypedDict
@@ -10,7 +11,7 @@ from typing import Any, TypedDict
 from larder import _larder, options
 from larder import state as job_state
 from larder.closing import Closing
-from larder.decoder import Decoder
+from larder.decoder import Decoder, collated
 from larder.errors import InvalidArgument
 from larder.loader import Loader
 from larder.passes import Pass
@@ -26,13 +27,23 @@ class MixtureState(TypedDict):
     """The number of the pass."""
 
 
+# Sums and quotients of such weights are finite.
+WEIGHT_LEAST, WEIGHT_MOST = 1e-100, 1e100
+
+
 def shares_of(weights: Mapping[str, float], batch_size: int) -> dict[str, int]:
     """Divides a batch by weight: whole samples, those with the largest remainders rounded up."""
+    if not isinstance(weights, Mapping):
+        raise InvalidArgument(f"weights is {weights!r}; it must be a dict from names of datasets to weights")
     if not weights:
         raise InvalidArgument("a mixture needs at least one dataset")
     for name, weight in weights.items():
-        if not isinstance(weight, (int, float)) or not 0 < weight < math.inf:
-            raise InvalidArgument(f'the weight of dataset "{name}" is {weight!r}; it must be a number above 0')
+        if not isinstance(weight, numbers.Real) or not WEIGHT_LEAST <= weight <= WEIGHT_MOST:
+            raise InvalidArgument(
+                f'the weight of dataset "{name}" is {weight!r}; '
+                f"it must be a number from {WEIGHT_LEAST} to {WEIGHT_MOST}"
+            )
+    weights = {name: float(weight) for name, weight in weights.items()}
     whole = sum(weights.values())
     exact = {name: batch_size * weight / whole for name, weight in weights.items()}
     shares = {name: int(share) for name, share in exact.items()}
@@ -43,8 +54,8 @@ def shares_of(weights: Mapping[str, float], batch_size: int) -> dict[str, int]:
         if share == 0:
             least = math.ceil(whole / weights[name])
             raise InvalidArgument(
-                f'dataset "{name}" has no sample in a batch of {batch_size}: its weight is {weights[name]} of {whole}. '
-                f"Give a batch_size of about {least}, or a larger weight"
+                f'dataset "{name}" has no sample in a batch of {batch_size}: '
+                f"its weight is {weights[name]:g} of {whole:g}. Give a batch_size of about {least}, or a larger weight"
             )
     return shares
 
@@ -63,9 +74,9 @@ class Mixture(Closing):
     A batch is a list of `Sample`s; see `Loader` for `decode`, `transform` and `collate`, which run in the thread that
     iterates. `decode` and `transform` may be given for each dataset, by its name.
 
-    Each `for` loop, and each `iter(mixture)`, is a pass of `batches_per_epoch` batches. It begins where the batches taken
-    before have ended: no pass starts a dataset anew, and a loop that is left early skips no sample. The rest is as with
-    `Loader`: a pass cannot continue once another has begun, and after an error the same iterator may be used again.
+    Each `for` loop, and each `iter(mixture)`, is a pass of `batches_per_epoch` batches. It begins where the batches
+    taken before have ended: no pass starts a dataset anew, and a loop that is left early skips no sample. The rest is
+    as with `Loader`: a pass cannot continue once another has begun, and after an error the same iterator may be used again.
 
     `state_dict` holds the exact position in every dataset. It may be restored on another number of ranks and with
     another batch size, but not with other datasets.
@@ -148,15 +159,16 @@ class Mixture(Closing):
         self._pass: weakref.ref[Pass] | None = None
         self._epoch = 0
         self._taken = 0  # batches of the pass
-        self._is_resumed = False  # the next pass is the rest of the one that the loaded state was taken in
+        self._began_at = 0  # batches of the pass that were taken before the loaded state
+        self._counts = False  # the pass has given a batch, or has ended: the next one has the next number
         self._parts: dict[str, _larder.Batch] = {}  # of the next batch, as far as they have come
 
     def __iter__(self) -> Iterator[Any]:
         self._check_open()
-        if self._taken > 0 and not self._is_resumed:
+        if self._counts:
             self._epoch += 1
-            self._taken = 0
-        self._is_resumed = False
+            self._taken = self._began_at = 0
+            self._counts = False
         iterator = Pass(self)
         self._pass = weakref.ref(iterator)
         return iterator
@@ -171,6 +183,7 @@ class Mixture(Closing):
 
     def _next(self, iterator: Pass) -> Any:
         if self._taken >= self._length:
+            self._counts = True
             raise StopIteration
         for name in self.shares:
             if name not in self._parts:
@@ -181,13 +194,14 @@ class Mixture(Closing):
             for name, part in self._parts.items():
                 batch += part if self._is_plain else self._decoders[name].batch(part)
             if self._collate is not None:
-                batch = self._collate(batch)
+                batch = collated(self._collate, batch)
         except BaseException:
             for name, decoder in self._decoders.items():
                 decoder.errors = errors[name]  # the batch comes again
             raise
         parts, self._parts = self._parts, {}
         self._taken += 1
+        self._counts = True
         if not self._is_plain or self._collate is not None:
             for part in parts.values():
                 part.release()
@@ -205,8 +219,9 @@ class Mixture(Closing):
                 del self._streams[name]
 
     def __len__(self) -> int:
-        """The number of this rank's batches in a pass; after `load_state_dict`, those left of it."""
-        return self._length - (self._taken if self._is_resumed else 0)
+        """The number of this rank's batches in the pass: of a whole one, or left by a state."""
+        self._check_open()
+        return self._length - self._began_at
 
     @property
     def epoch(self) -> int:
@@ -216,6 +231,7 @@ class Mixture(Closing):
     @property
     def epochs(self) -> dict[str, int]:
         """The epoch in which each dataset is."""
+        self._check_open()
         return {name: loader.epoch for name, loader in self._loaders.items()}
 
     def state_dict(self) -> MixtureState:
@@ -257,12 +273,13 @@ class Mixture(Closing):
             self._parts = {}
             self._streams = {}
             self._pass = None
-        self._taken = min(taken, self._length)
+        self._taken = self._began_at = min(taken, self._length)
         self._epoch = epoch
-        self._is_resumed = True
+        self._counts = False
 
     def statistics(self) -> Statistics:
         """Running totals of all datasets since the mixture was opened."""
+        self._check_open()
         total = Statistics(decode_errors=sum(decoder.errors for decoder in self._decoders.values()))
         for loader in self._loaders.values():
             total += loader.statistics()
