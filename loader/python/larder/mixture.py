@@ -27,8 +27,8 @@ class MixtureState(TypedDict):
     """The number of the pass."""
 
 
-# Sums and quotients of such weights are finite.
-WEIGHT_LEAST, WEIGHT_MOST = 1e-100, 1e100
+# Sums and quotients of such weights are finite, also as numbers of four bytes.
+WEIGHT_LEAST, WEIGHT_MOST = 1e-30, 1e30
 
 
 def shares_of(weights: Mapping[str, float], batch_size: int) -> dict[str, int]:
@@ -119,7 +119,9 @@ class Mixture(Closing):
         skip_errors = options.skips_decode_errors(decode_errors)
         budget = None if memory_budget is None else options.size_bytes("memory_budget", memory_budget)
         self._decoders = {
-            name: Decoder(name, _of(decode, name, "decode"), skip_errors, _of(transform, name, "transform"))
+            name: Decoder(
+                name, of_dataset(decode, name, "decode"), skip_errors, of_dataset(transform, name, "transform")
+            )
             for name in self.shares
         }
         self._is_plain = decode is None and transform is None
@@ -295,7 +297,7 @@ class Mixture(Closing):
         self._pass = None
 
 
-def _of(given: Any, name: str, what: str) -> Any:
+def of_dataset(given: Any, name: str, what: str) -> Any:
     """The function for a dataset, of one for all or of one for each."""
     if not isinstance(given, Mapping):
         return given

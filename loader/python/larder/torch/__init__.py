@@ -11,7 +11,8 @@
 
 `IterableDataset` makes batches in the order and with the exactly-once rule of `larder.Loader`. `DataLoader` walks its
 epochs, knows its exact state in mid-epoch, and measures how long the training loop waited. torchdata's
-`StatefulDataLoader` can replace `DataLoader`. `MapDataset` reads samples by index, for your own samplers.
+`StatefulDataLoader` can replace `DataLoader`. `Mixture` is an `IterableDataset` of several datasets, mixed by weight.
+`MapDataset` reads samples by index, for your own samplers.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from larder.torch.collate import collate
 from larder.torch.dataloader import DataLoader
 from larder.torch.iterable import IterableDataset
 from larder.torch.mapped import MapDataset
+from larder.torch.mixture import Mixture
 from larder.torch.samples import copy_sample, tensor
 
-__all__ = ["DataLoader", "IterableDataset", "MapDataset", "collate", "copy_sample", "tensor"]
+__all__ = ["DataLoader", "IterableDataset", "MapDataset", "Mixture", "collate", "copy_sample", "tensor"]
