@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import json
+import pathlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -44,9 +45,9 @@ def as_list(samples: list[Any]) -> list[Any]:
 @pytest.fixture
 def mix(daemon: Daemon, names: dict[str, str]) -> Callable[..., larder.torch.DataLoader]:
     def make(num_workers: int = 0, persistent: bool = False, **options: Any) -> larder.torch.DataLoader:
-        weights = {names[kind]: weight for kind, weight in WEIGHTS.items()}
         given: dict[str, Any] = {"batch_size": 8, "seed": 5, "socket": daemon.socket, "memory_budget": "8MiB"}
-        dataset = larder.torch.Mixture(weights, **(given | {"decode": decode, "collate": as_list} | options))
+        given |= {"weights": {names[kind]: weight for kind, weight in WEIGHTS.items()}}
+        dataset = larder.torch.Mixture(**(given | {"decode": decode, "collate": as_list} | options))
         return larder.torch.DataLoader(dataset, num_workers=num_workers, persistent_workers=persistent)
 
     return make
@@ -175,3 +176,20 @@ def test_refusals_name_what_is_wrong(mix: Mix, names: dict[str, str]) -> None:
     for state in ({**other, "state": ""}, {**other, "state": "e30="}):
         with pytest.raises(larder.InvalidArgument, match="not one of a larder.torch.Mixture"):
             mix().load_state_dict(state)
+
+
+def test_state_of_many_datasets_reaches_the_workers(mix: Mix, daemon: Daemon, tmp_path: pathlib.Path) -> None:
+    directory = write_files(tmp_path / "files", 8, size=64)
+    names = [f"torch-mixed-{number}-{'long' * 10}" for number in range(24)]
+    for name in names:
+        daemon.command("dataset", "add", name, directory, "--quota-memory", "1MiB")
+    try:
+        loader = mix(2, weights=dict.fromkeys(names, 1), batch_size=24)
+        batches = iter(loader)
+        taken = [next(batches)]
+        resumed = mix(2, weights=dict.fromkeys(names, 1), batch_size=24)
+        resumed.load_state_dict(loader.state_dict())
+        assert taken + list(resumed) == list(mix(2, weights=dict.fromkeys(names, 1), batch_size=24))
+    finally:
+        for name in names:
+            daemon.command("dataset", "rm", name)

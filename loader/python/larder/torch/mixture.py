@@ -43,8 +43,8 @@ class Mixture(IterableDataset):
         batches_per_epoch: Batches of a rank in an epoch of the mixture. None: enough for every dataset to end an epoch.
         memory_budget: Bytes, or a size, of each worker for all datasets together, divided by their shares.
         decode: As with `IterableDataset`, or one for each dataset, by its name.
-        job, seed, shuffle, shuffle_window_blocks, rank, world_size, skip_failed, deal, reconnect_timeout_s, first_epoch,
-            socket, collate, decode_errors: As with `IterableDataset`.
+        job, seed, shuffle, shuffle_window_blocks, rank, world_size, skip_failed, deal, reconnect_timeout_s,
+            first_epoch, socket, collate, decode_errors: As with `IterableDataset`.
     """
 
     def __init__(
@@ -342,7 +342,8 @@ class _Walk:
         state: dict[str, Any] = {"epoch": self._epoch, "taken": self._taken + rank_batches}
         state["datasets"] = self._states_after(batches)
         if of_turn := batches % self._worker_count:
-            state["turn"] = {"layout": self._layout, "taken": of_turn, "datasets": self._states_after(batches - of_turn)}
+            began = self._states_after(batches - of_turn)
+            state["turn"] = {"layout": self._layout, "taken": of_turn, "datasets": began}
         return json.dumps(state, separators=(",", ":")).encode()
 
     def _states_after(self, batches: int) -> dict[str, str]:

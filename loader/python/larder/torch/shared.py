@@ -16,7 +16,7 @@ from larder import _larder
 from larder.errors import InvalidArgument
 from larder.statistics import Statistics
 
-STATE_BYTES_MAX = 4096
+STATE_BYTES_MAX = 1 << 16  # a mixture has about 300 bytes for each of its datasets
 WORKERS_MAX = 1024
 _NUMBER_BITS = 24
 _NUMBER_MASK = (1 << _NUMBER_BITS) - 1
@@ -62,7 +62,8 @@ class Board:
         if len(state) > STATE_BYTES_MAX:
             raise InvalidArgument(
                 f"the state has {len(state)} bytes, but workers can receive at most {STATE_BYTES_MAX}: "
-                "this epoch was resumed with other numbers of ranks too often; finish it before the next change"
+                "this epoch was resumed with other numbers of ranks too often (finish it before the next change), or the "
+                "mixture has too many datasets"
             )
         held = self._state.numpy()
         held[:8] = list(len(state).to_bytes(8, "little"))
