@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import itertools
 import json
 import pathlib
 from collections.abc import Callable, Iterator
@@ -10,8 +11,9 @@ from typing import Any
 
 import larder
 import pytest
+from allocator_process import Allocator
 from conftest import Daemon
-from epochs import write_files
+from epochs import wait_until, write_files
 
 torch = pytest.importorskip("torch")
 import larder.torch  # noqa: E402
@@ -193,3 +195,38 @@ def test_state_of_many_datasets_reaches_the_workers(mix: Mix, daemon: Daemon, tm
     finally:
         for name in names:
             daemon.command("dataset", "rm", name)
+
+
+@pytest.mark.parametrize("workers", [None, 0, 2], ids=["without torch", "no workers", "workers"])
+def test_the_job_has_one_training_loop(
+    start_daemon: Callable[..., Daemon],
+    larder_bin: pathlib.Path,
+    tmp_path: pathlib.Path,
+    workers: int | None,
+) -> None:
+    allocator = Allocator(larder_bin, tmp_path)
+    node = start_daemon("--allocator.endpoint", str(allocator.socket), "--allocator.node", "node")
+    try:
+        for name in ("many", "few"):
+            node.command("dataset", "add", name, write_files(tmp_path / name, 64, size=64))
+        options: dict[str, Any] = {"batch_size": 8, "job": "train", "socket": node.socket, "memory_budget": "8MiB"}
+        if workers is None:
+            loader: Any = larder.Mixture(WEIGHTS, **options)
+        else:
+            dataset = larder.torch.Mixture(WEIGHTS, **options)
+            loader = larder.torch.DataLoader(dataset, num_workers=workers, persistent_workers=workers > 0)
+        with loader:
+            batches = itertools.chain.from_iterable(itertools.repeat(loader))
+
+            def has_ranks() -> bool:
+                next(batches)
+                return [job["ranks"] for job in allocator.ask("GET", "/v1/jobs").json()["jobs"]] not in ([], [0])
+
+            for _ in range(5):
+                next(batches)
+            wait_until(has_ranks)
+            (job,) = allocator.ask("GET", "/v1/jobs").json()["jobs"]
+            assert job["ranks"] == 1
+    finally:
+        node.end()
+        assert allocator.end() == 0, allocator.log.read_text()

@@ -208,6 +208,10 @@ class Loader(Closing):
         self._open_core().restore(job_state.to_bytes(state))
         self._begin(None)
 
+    def set_training_loop(self, wait: Any) -> None:
+        """Reports these waits (`larder.loop_wait`), or no loop, to the daemon instead of those of this loader."""
+        self._open_core().set_training_loop(wait)
+
     def statistics(self) -> Statistics:
         """Running totals since the loader was opened."""
         errors = 0 if self._decoder is None else self._decoder.errors

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import numbers
 import weakref
@@ -14,6 +15,7 @@ from larder.closing import Closing
 from larder.decoder import Decoder, collated
 from larder.errors import InvalidArgument
 from larder.loader import Loader
+from larder.loop_wait import LoopWait
 from larder.passes import Pass
 from larder.statistics import Statistics
 
@@ -126,6 +128,7 @@ class Mixture(Closing):
         }
         self._is_plain = decode is None and transform is None
         self._collate = collate
+        self._wait = LoopWait()
         self._loaders: dict[str, Loader] = {}
         self._streams: dict[str, Iterator[Any]] = {}
         try:
@@ -146,6 +149,8 @@ class Mixture(Closing):
                     reconnect_timeout_s=reconnect_timeout_s,
                     socket=socket,
                 )
+                is_first = len(self._loaders) == 1
+                self._loaders[name].set_training_loop(self._wait.words if is_first else None)
                 if len(self._loaders[name]) == 0:
                     raise InvalidArgument(
                         f'dataset "{name}" has {self._loaders[name].sample_count} samples, fewer than {share} for each of '
@@ -187,9 +192,10 @@ class Mixture(Closing):
         if self._taken >= self._length:
             self._counts = True
             raise StopIteration
-        for name in self.shares:
-            if name not in self._parts:
-                self._parts[name] = self._next_part(name)
+        with self._wait.waiting():
+            for name in self.shares:
+                if name not in self._parts:
+                    self._parts[name] = self._next_part(name)
         errors = {name: decoder.errors for name, decoder in self._decoders.items()}
         try:
             batch: Any = []
@@ -285,7 +291,7 @@ class Mixture(Closing):
         total = Statistics(decode_errors=sum(decoder.errors for decoder in self._decoders.values()))
         for loader in self._loaders.values():
             total += loader.statistics()
-        return total
+        return dataclasses.replace(total, stall_s=self._wait.waited_ns / 1e9)
 
     def close(self) -> None:
         """Ends the sessions. Samples that are held stay valid."""

@@ -9,13 +9,11 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 import larder
 from larder import _larder, options
 from larder.decoder import Decoder
 from larder.errors import InvalidArgument
+from larder.loop_wait import LoopWait
 from larder.mixture import of_dataset, shares_of
 from larder.torch.iterable import IterableDataset
 
@@ -186,7 +184,7 @@ class _Stream:
         self._reader: _larder.Loader | None = None
         self._reader_worker = -1
         self._ended: dict[str, Any] = {}  # the statistics of earlier readers
-        self._wait: npt.NDArray[np.int64] | None = None
+        self._wait: Any = None
         self._worker_count = worker_count
         self._whole = planner.batches_per_epoch()
         self._loaded = b""
@@ -251,7 +249,7 @@ class _Stream:
     def planner(self) -> _larder.Loader:
         return self._planner
 
-    def set_training_loop(self, wait: npt.NDArray[np.int64] | None) -> None:
+    def set_training_loop(self, wait: Any) -> None:
         self._wait = wait
         if self._reader is not None:
             self._reader.set_training_loop(wait)
@@ -280,6 +278,8 @@ class _Walk:
         self._worker = worker
         self._worker_count = worker_count
         self._layout = layout
+        self._wait = LoopWait()
+        self.set_training_loop(self._wait.words)
         self._parts: dict[str, larder.Batch] = {}  # of the next batch, as far as they have come
         self._begin(0, 0, self._first_places())
 
@@ -301,6 +301,10 @@ class _Walk:
         return {name: self._streams[name].advance(place, batches) for name, place in places.items()}
 
     def next(self) -> _MixedBatch | None:
+        with self._wait.waiting():
+            return self._next_of_epoch()
+
+    def _next_of_epoch(self) -> _MixedBatch | None:
         if not self._is_reading:
             for name, stream in self._streams.items():
                 stream.begin(self._places[name], self._turn_worker)
@@ -389,9 +393,10 @@ class _Walk:
             raise InvalidArgument("the datasets of the mixture have different classes")
         return names[0]
 
-    def set_training_loop(self, wait: npt.NDArray[np.int64] | None) -> None:
-        for stream in self._streams.values():
-            stream.set_training_loop(wait)
+    def set_training_loop(self, wait: Any) -> None:
+        for number, stream in enumerate(self._streams.values()):
+            stream.set_training_loop(wait if number == 0 else None)
 
     def statistics(self) -> dict[str, Any]:
-        return _sums([stream.statistics() for stream in self._streams.values()])
+        sums = _sums([stream.statistics() for stream in self._streams.values()])
+        return {**sums, "stall_s": self._wait.waited_ns / 1e9}

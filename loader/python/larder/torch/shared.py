@@ -62,8 +62,8 @@ class Board:
         if len(state) > STATE_BYTES_MAX:
             raise InvalidArgument(
                 f"the state has {len(state)} bytes, but workers can receive at most {STATE_BYTES_MAX}: "
-                "this epoch was resumed with other numbers of ranks too often (finish it before the next change), or the "
-                "mixture has too many datasets"
+                "this epoch was resumed with other numbers of ranks too often (finish it before the next change), "
+                "or the mixture has too many datasets"
             )
         held = self._state.numpy()
         held[:8] = list(len(state).to_bytes(8, "little"))
