@@ -405,3 +405,13 @@ def test_daemon_waits_for_a_late_allocator_without_warning(
     wait_until(lambda: "waiting for the allocator" in daemon.log.read_text())
     before = daemon.log.read_text().split("waiting for the allocator")[0]
     assert " warning " not in before and " error " not in before, before
+
+
+def test_remote_bandwidth_is_refused_with_an_allocator_elsewhere(
+    larder_bin: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    words = [larder_bin / "larder", "up", "--state", tmp_path, "--remote-bandwidth", "1 GB"]
+    words += ["--memory", "8 MiB", "--disk", "16 MiB", "--allocator.endpoint", "127.0.0.1:1"]
+    refused = subprocess.run(words, capture_output=True, text=True, timeout=10)
+    assert refused.returncode == 2
+    assert "--remote-bandwidth: the allocator at 127.0.0.1:1 divides the remote bandwidth" in refused.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import pathlib
@@ -60,3 +61,28 @@ def test_down_ends_the_daemon_that_other_commands_ask(larder_bin: pathlib.Path, 
     finally:
         for background in (other, asked):
             background.run("down")
+
+
+def test_down_sends_no_signal_to_a_process_that_does_not_hold_the_lock(
+    larder_bin: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    background = Background(larder_bin, tmp_path)
+    # As with a `larder up` in a container that shares the directory: the number is another process's here.
+    with open(tmp_path / "up.lock", "w") as lock, subprocess.Popen(["sleep", "60"]) as other:
+        try:
+            print(other.pid, file=lock, flush=True)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            refused = background.run("down", "--timeout", "1")
+            assert other.poll() is None, "it was ended"
+            assert refused.returncode == 1
+            assert f"does not belong to process {other.pid} of this machine" in refused.stderr
+            assert "run larder down there" in refused.stderr
+        finally:
+            other.kill()
+
+
+def test_refused_state_directory_says_what_to_give(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "file").touch()
+    refused = Background(larder_bin, tmp_path / "file" / "state").up("-d")
+    assert refused.returncode == 4
+    assert f"create {tmp_path}/file/state: Not a directory; --state names another directory" in refused.stderr

@@ -5,6 +5,7 @@
 #include <spawn.h>
 #include <sys/file.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -17,6 +18,7 @@
 #include <csignal>
 #include <cstddef>
 #include <cstring>
+#include <filesystem>
 #include <string_view>
 
 #include "base/file_lock.h"
@@ -41,6 +43,21 @@ Result<FileDescriptor> open_process(pid_t pid) {
 bool is_locked(int file) {
     if (::flock(file, LOCK_SH | LOCK_NB) != 0) return true;
     ::flock(file, LOCK_UN);
+    return false;
+}
+
+// Returns true if the process has the file of a descriptor open, as the holder of its lock has.
+bool has_open(pid_t process, int file) {
+    struct stat wanted{};
+    if (::fstat(file, &wanted) != 0) return false;
+    std::error_code error;
+    const std::filesystem::path descriptors = "/proc/" + std::to_string(process) + "/fd";
+    for (std::filesystem::directory_iterator entry(descriptors, error), end; !error && entry != end;
+         entry.increment(error)) {
+        struct stat status{};
+        if (::stat(entry->path().c_str(), &status) != 0) continue;
+        if (status.st_dev == wanted.st_dev && status.st_ino == wanted.st_ino) return true;
+    }
     return false;
 }
 
@@ -184,9 +201,15 @@ Result<std::optional<pid_t>> stop_up(const std::string& state_directory, unsigne
     std::from_chars(text.data(), text.data() + text.size(), pid);
     if (pid <= 0) return fail(ErrorCode::changed, "larder up is just starting on " + state_directory + ": try again");
     const auto process = open_process(pid);
-    // The process number may have been reused; the lock tells whether the process is still the right one.
+    const bool is_holder = process && has_open(pid, file->get());
     if (!is_locked(file->get())) return std::nullopt;
-    if (!process) return std::unexpected(process.error());
+    // In a container or on another machine, the holder of the lock has another number than here.
+    if (!is_holder) {
+        return fail(ErrorCode::changed,
+                    lock_path(state_directory) + " does not belong to process " + std::to_string(pid) +
+                        " of this machine, which it names: if larder up is just starting, try again; if it runs in a "
+                        "container or on another machine, run larder down there");
+    }
     if (::syscall(SYS_pidfd_send_signal, process->get(), SIGTERM, nullptr, 0) != 0 && errno != ESRCH) {
         return fail_errno(errno, "end larder up, process " + std::to_string(pid));
     }

@@ -4,6 +4,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -86,7 +87,11 @@ Result<cache::DaemonConfig> choose_config(const UpOptions& options, std::vector<
     if (failure) return fail_errno(failure.value(), "find the directory " + config->state_directory + " is in");
     overrides.push_back({"state_directory", directory});
     std::filesystem::create_directories(directory, failure);
-    if (failure) return fail_errno(failure.value(), "create " + directory);
+    if (failure) {
+        Error error = errno_error(failure.value(), "create " + directory);
+        error.message += "; --state names another directory";
+        return std::unexpected(std::move(error));
+    }
     if (!has_key(overrides, "memory"))
         overrides.push_back({"memory", whole_mib(machine_memory().bytes / kMemoryDivisor)});
     if (!has_key(overrides, "disk")) {
@@ -153,6 +158,14 @@ int up(const Context& context, const UpOptions& options, const CLI::App& app) {
     }
     const auto overrides = options.flags.overrides(app);
     if (!overrides) return report(context, overrides.error());
+    const auto elsewhere = std::ranges::find(*overrides, "allocator.endpoint", &cache::ConfigOverride::key);
+    if (options.remote_bytes_per_second && elsewhere != overrides->end()) {
+        return report(
+            context,
+            Error{.code = ErrorCode::invalid_argument,
+                  .message = "--remote-bandwidth: the allocator at " + elsewhere->value +
+                             " divides the remote bandwidth: set remote_bandwidth there, and leave it out here"});
+    }
     const auto config = choose_config(options, *overrides);
     if (!config) return report(context, config.error());
     if (options.detach) return up_in_background(context, *config);
