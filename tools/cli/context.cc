@@ -5,6 +5,7 @@
 
 #include "base/environment.h"
 #include "base/server/http.h"
+#include "tools/cli/table.h"
 
 namespace larder::cli {
 
@@ -14,7 +15,7 @@ std::string jobs_socket(const Context& context) {
 }
 
 int report(const Context& context, const Error& error) {
-    std::fprintf(stderr, "larder: %s\n", error.message.c_str());
+    std::fprintf(stderr, "larder: %s\n", printable(error.message, "\n\t").c_str());
     if (context.json) std::fputs(http_error(error).body.c_str(), stdout);
     switch (error.code) {
         case ErrorCode::invalid_argument: return kUsage;

@@ -56,9 +56,10 @@ public:
     void add(const Finding& finding) {
         if (finding.verdict == Verdict::to_do) ++to_do_;
         if (as_json_) return array_.emplace_back(finding.json()), void();
-        std::printf("%-11s  %-10s  %s%s%s\n", std::string(name(finding.verdict)).c_str(), finding.check.c_str(),
-                    finding.subject.empty() ? "" : (finding.subject + ": ").c_str(), finding.found.c_str(),
-                    finding.advice.empty() ? "" : (". To do: " + finding.advice).c_str());
+        const std::string text = (finding.subject.empty() ? "" : finding.subject + ": ") + finding.found +
+                                 (finding.advice.empty() ? "" : ". To do: " + finding.advice);
+        std::printf("%-11s  %-10s  %s\n", std::string(name(finding.verdict)).c_str(), finding.check.c_str(),
+                    printable(text).c_str());
         std::fflush(stdout);
     }
     int end(double seconds) {

@@ -26,6 +26,12 @@ std::string clip(const std::string& text, const TerminalSize& size) {
     return shown;
 }
 
+void erase_last_letter(std::string& text) {
+    const auto continues = [](char byte) { return (static_cast<unsigned char>(byte) & 0xc0) == 0x80; };
+    while (!text.empty() && continues(text.back())) text.pop_back();
+    if (!text.empty()) text.pop_back();
+}
+
 }  // namespace
 
 bool LiveKeys::take(std::string_view keys) {
@@ -38,8 +44,8 @@ bool LiveKeys::take(std::string_view keys) {
             else if (key == kEscape)
                 types_filter_ = false, rows_.filter.clear();
             else if (key == kBackspace || key == '\b')
-                rows_.filter.erase(rows_.filter.size() - !rows_.filter.empty());
-            else
+                erase_last_letter(rows_.filter);
+            else if (static_cast<unsigned char>(key) >= ' ')
                 rows_.filter += key;
             continue;
         }

@@ -45,6 +45,16 @@ std::optional<double> number_in(std::string cell) {
     return number * std::pow(unit.substr(1).starts_with('i') ? 1024.0 : 1000.0, static_cast<double>(prefix + 1));
 }
 
+// Returns the length of the UTF-8 sequence with which a text begins; 0 if it begins with none.
+std::size_t sequence_bytes(std::string_view text) {
+    const auto lead = static_cast<unsigned char>(text.front());
+    if (lead < 0x80) return 1;
+    if (lead < 0xc2 || lead > 0xf4) return 0;
+    const std::size_t bytes = lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
+    const auto continues = [](char byte) { return (static_cast<unsigned char>(byte) & 0xc0) == 0x80; };
+    return bytes <= text.size() && std::ranges::all_of(text.substr(1, bytes - 1), continues) ? bytes : 0;
+}
+
 constexpr std::size_t kGap = 2;
 constexpr std::size_t kNameColumnsLeast = 12;
 
@@ -70,6 +80,7 @@ Table::Table(std::vector<std::string> headings) : headings_(std::move(headings))
 
 void Table::add(std::vector<std::string> cells) {
     cells.resize(headings_.size());
+    for (std::string& cell : cells) cell = printable(cell);
     rows_.push_back(std::move(cells));
 }
 
@@ -171,9 +182,34 @@ std::string name_value_text(const std::vector<std::pair<std::string, std::string
     for (const auto& [name, value] : values) width = std::max(width, width_of(name));
     std::string text;
     for (const auto& [name, value] : values) {
-        text += name + std::string(width - width_of(name) + 2, ' ') + value + '\n';
+        text += name + std::string(width - width_of(name) + 2, ' ') + printable(value, "\n") + '\n';
     }
     return text;
+}
+
+std::string printable(std::string_view text, std::string_view kept) {
+    std::string shown;
+    shown.reserve(text.size());
+    const auto escape = [&](char byte) {
+        constexpr std::string_view kDigits = "0123456789abcdef";
+        const auto value = static_cast<unsigned char>(byte);
+        shown += {'\\', 'x', kDigits[value >> 4], kDigits[value & 15]};
+    };
+    for (std::size_t at = 0; at < text.size();) {
+        const std::size_t bytes = sequence_bytes(text.substr(at));
+        const std::string_view letter = text.substr(at, std::max<std::size_t>(bytes, 1));
+        const bool is_c1 = bytes == 2 && letter >= "\xc2\x80" && letter <= "\xc2\x9f";
+        const bool is_control = bytes == 1 && (static_cast<unsigned char>(letter[0]) < ' ' || letter[0] == 0x7f);
+        if ((bytes > 0 && !is_c1 && !is_control) || kept.contains(letter)) {
+            shown += letter;
+        } else if (letter == "\n" || letter == "\t") {
+            shown += letter == "\n" ? "\\n" : "\\t";
+        } else {
+            for (const char byte : letter) escape(byte);
+        }
+        at += letter.size();
+    }
+    return shown;
 }
 
 std::string cut_to(const std::string& text, std::size_t width) {

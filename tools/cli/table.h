@@ -42,6 +42,10 @@ private:
 // Returns "name     value" lines.
 std::string name_value_text(const std::vector<std::pair<std::string, std::string>>& values);
 
+// Returns the text with control characters, except those in `kept`, and bytes that are no UTF-8 as "\n" or "\x1b":
+// names of files can hold them, and would move the cursor or change the terminal's title.
+std::string printable(std::string_view text, std::string_view kept = {});
+
 // Returns the text, or its beginning and an ellipsis: `columns` wide at most.
 std::string cut_to(const std::string& text, std::size_t columns);
 

@@ -25,6 +25,18 @@ TEST(Table, AlignsByTheWidestCell) {
               "\u00fc\u00fc         20  \u00e9\n");
 }
 
+TEST(Table, ShowsControlCharactersAsEscapes) {
+    Table table({"NAME", ">COUNT"});
+    table.add({"a\x1b[2Jb\nc\td", "1"});
+    table.add({"\xc2\x9b \x9b \xc3 \u00fc \U0001f600 \x7f", "2"});
+    EXPECT_EQ(table.text(),
+              "NAME                         COUNT\n"
+              "a\\x1b[2Jb\\nc\\td                  1\n"
+              "\\xc2\\x9b \\x9b \\xc3 \u00fc \U0001f600 \\x7f      2\n");
+    EXPECT_EQ(printable("a\nb\x1b", "\n"), "a\nb\\x1b");
+    EXPECT_EQ(name_value_text({{"a", "1\x1b"}}), "a  1\\x1b\n");
+}
+
 // The first column of the rows that a choice leaves, in order.
 std::vector<std::string> rows_of(const RowChoice& choice) {
     Table table({"NAME", ">SIZE", ">RATE", ">PART", ">TIME"});
@@ -82,6 +94,14 @@ TEST(LiveKeys, SortReverseAndFilter) {
                   "a\x1b"));
     EXPECT_EQ(keys.rows().filter, "");
     EXPECT_TRUE(keys.take("xq"));
+}
+
+TEST(LiveKeys, FilterHoldsWholeCharacters) {
+    LiveKeys keys({}, {"NAME"});
+    EXPECT_FALSE(keys.take("/a\u00fc\t\x15"));
+    EXPECT_EQ(keys.rows().filter, "a\u00fc");
+    EXPECT_FALSE(keys.take("\x7f"));
+    EXPECT_EQ(keys.rows().filter, "a");
 }
 
 // The width of the widest line, in columns.
