@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 import subprocess
 from collections.abc import Callable
@@ -62,7 +63,7 @@ def test_what_is_not_there_is_named(raw: Data, shards: Data) -> None:
     for data, words, says in (
         (raw, ["210"], "has the samples 0 to 209, no 210"),
         (raw, ["ant/nobody.png"], "has no object ant/nobody.png, and it is no index"),
-        (raw, ["0", "--field", "jpg"], 'sample 0 has no field "jpg": it has png'),
+        (raw, ["0", "--field", "jpg"], 'sample 0 has no field "jpg": it has "png"'),
         (shards, ["train-000.tar"], "holds several samples"),
     ):
         ran = data.daemon.try_command("cat", data.name, *words)
@@ -93,3 +94,36 @@ def test_sample_in_a_compressed_block_has_no_size_until_it_is_read(daemon: Daemo
     assert table.splitlines()[1].split()[1] == "-"
     about = checked("cat", daemon.command("--json", "cat", name, "1"))
     assert about["index"] == 1 and {"name": "id", "bytes": 8, "encoding": "int"} in about["fields"]
+
+
+def test_control_characters_of_names_do_not_reach_the_terminal(daemon: Daemon, tmp_path: pathlib.Path) -> None:
+    names = [b"esc\x1b]0;title\x07", b"line\nfeed", b"c1 \xc2\x9b31m", b"byte \x9b", "\u00fcber".encode()]
+    for name in names:
+        (tmp_path / os.fsdecode(name)).write_bytes(b"content")
+    daemon.command("dataset", "add", "odd-names", tmp_path)
+    try:
+        larder = [daemon.programs / "larder", "--admin-socket", daemon.state / "admin.sock"]
+        words = [*larder, "dataset", "ls-samples", "odd-names"]
+        table = subprocess.run(words, stdout=subprocess.PIPE, check=True).stdout
+        shown = {line.split(maxsplit=4)[4].rsplit(maxsplit=1)[0] for line in table.splitlines()[1:]}
+        assert shown == {
+            rb"esc\x1b]0;title\x07", rb"line\nfeed", rb"c1 \xc2\x9b31m", rb"byte \x9b", "\u00fcber".encode()
+        }  # fmt: skip
+        refused = subprocess.run([*larder, "cat", "odd-names", "\x1b[31m"], stderr=subprocess.PIPE).stderr
+        assert rb"has no object \x1b[31m" in refused
+    finally:
+        daemon.command("dataset", "rm", "odd-names")
+
+
+def test_output_that_cannot_be_written_is_an_error(raw: Data) -> None:
+    larder = [raw.daemon.programs / "larder", "--admin-socket", raw.daemon.state / "admin.sock"]
+    listing = ["dataset", "ls-samples", raw.name]
+    for words in (["cat", raw.name, "0"], listing, ["--json", *listing]):
+        with open("/dev/full", "wb") as full:
+            ran = subprocess.run([*larder, *words], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+        assert (ran.returncode, "standard output" in ran.stderr) == (1, True), ran.stderr
+
+
+def test_list_does_not_begin_below_zero(raw: Data) -> None:
+    ran = raw.daemon.try_command("dataset", "ls-samples", raw.name, "--from", "-1")
+    assert (ran.returncode, ran.stdout) == (2, "") and "--from" in ran.stderr

@@ -19,6 +19,14 @@ namespace {
 
 constexpr const char* kServiceSocket = "/run/larder/admin.sock";
 
+// Returns the exit code of a command, or another one if a part of its output could not be written.
+int end_output(int code) {
+    const bool is_written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+    if (is_written || code != kDone) return code;
+    std::fputs("larder: standard output could not be written: is its disk full?\n", stderr);
+    return kFailed;
+}
+
 }  // namespace
 
 int run_app(CLI::App& app, Context& context, int argc, char** argv) {
@@ -27,7 +35,7 @@ int run_app(CLI::App& app, Context& context, int argc, char** argv) {
     if (const auto described = describe_program(app, description, argc, argv)) return *described;
     try {
         app.parse(argc, argv);
-        return context.command ? context.command() : static_cast<int>(kUsage);
+        return context.command ? end_output(context.command()) : static_cast<int>(kUsage);
     } catch (const CLI::ParseError& error) {
         return end_parse(app, error, asks_for_json({argv, static_cast<std::size_t>(argc)}));
     } catch (const std::exception& error) {

@@ -95,7 +95,7 @@ Result<std::span<const std::byte>> find_field(const Sample& sample, const std::s
     std::string names;
     for (const Field& field : sample.fields) {
         if (field.name == named) return field.bytes;
-        names += (names.empty() ? "" : ", ") + std::string(field.name);
+        names += (names.empty() ? "\"" : ", \"") + std::string(field.name) + "\"";
     }
     return fail(ErrorCode::not_found,
                 "sample " + std::to_string(sample.index) + " has no field \"" + named + "\": it has " + names);
@@ -216,7 +216,8 @@ void add_ls_samples_command(CLI::App& dataset, Context& context) {
     auto options = std::make_shared<ListOptions>();
     CLI::App* command = dataset.add_subcommand("ls-samples", "List samples: index, size, class, and where they lie");
     command->add_option("NAME", options->dataset, "The dataset")->required();
-    command->add_option("--from", options->from, "Index of the first sample to list. Default: 0");
+    command->add_option("--from", options->from, "Index of the first sample to list. Default: 0")
+        ->check(CLI::NonNegativeNumber);
     command->add_option("--count", options->count, "Most samples to list. Default: 100")->check(CLI::PositiveNumber);
     command->callback(
         [&context, options] { context.command = [&context, options] { return list_samples(context, *options); }; });
