@@ -19,6 +19,8 @@ class StateDict(TypedDict, total=False):
     """Only in the state of one DataLoader worker: the worker's index."""
     worker_count: int
     """Only in the state of one DataLoader worker: the number of workers."""
+    batches: int
+    """Only in the state of `larder.lightning.DataLoader`: the batches of the epoch that this rank has received."""
 
 
 def to_dict(dataset: str, state: bytes) -> StateDict:
