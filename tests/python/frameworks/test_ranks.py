@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Callable
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import larder
+import pytest
 from framework_steps import Step, steps_in
 
 
@@ -17,7 +20,7 @@ def order(data: Any, epoch: int) -> list[int]:
 
 
 def by_step(steps: list[Step]) -> list[tuple[int, int, int, tuple[int, ...]]]:
-    """(epoch, step, rank, samples) in this order."""
+    """(epoch, step, rank, samples) in this order, each once: Ray logs some lines twice."""
     found = set()
     for step in steps:
         _, epoch, _, number, _, rank = step.name.split()
@@ -42,3 +45,42 @@ def test_four_ranks_become_three_in_mid_epoch(
     assert {rank for _, _, rank, _ in rest} == {0, 1, 2}
     assert samples_of(saved, 0) + samples_of(rest, 0) == order(files, 0)
     assert samples_of(rest, 1) == order(files, 1)
+
+
+@pytest.fixture
+def ray_directory(monkeypatch: pytest.MonkeyPatch) -> Iterator[pathlib.Path]:
+    """Short, as sockets are in it."""
+    directory = pathlib.Path(tempfile.mkdtemp(prefix="ray", dir="/tmp"))
+    monkeypatch.setenv("RAY_TMPDIR", str(directory))
+    # Ray's processes take a minute to start on a busy machine.
+    monkeypatch.setenv("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", "400")
+    monkeypatch.setenv("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.5")
+    yield directory
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def test_ray_goes_on_from_its_last_checkpoint(
+    run_framework: Callable[..., str],
+    daemon: Any,
+    make_raw: Callable[..., Any],
+    tmp_path: pathlib.Path,
+    ray_directory: pathlib.Path,
+) -> None:
+    files = make_raw(daemon, per_class=40)
+    outputs: set[pathlib.Path] = set()
+
+    def run(**options: int) -> list[tuple[int, int, int, tuple[int, ...]]]:
+        run_framework(files.daemon, "train_ray.py", files.name, tmp_path, **options)
+        # What Ray prints lacks the last lines of workers that were killed.
+        added = set(ray_directory.glob("ray/session_2*/logs/worker-*.out")) - outputs
+        outputs.update(added)
+        return by_step(steps_in("\n".join(path.read_text() for path in added)))
+
+    epochs = order(files, 0) + order(files, 1)
+    begun = run(kill_after=22)
+    rest = run()
+    # From the last checkpoint, made after each fifth step, or the one before: Ray stores them in the background.
+    taken = len(epochs) - sum(len(samples) for *_, samples in rest)
+    seen = [index for *_, samples in begun for index in samples][:taken]
+    assert 0 < taken <= len(begun) * 4 and taken % (5 * 8) == 0
+    assert seen + [index for *_, samples in rest for index in samples] == epochs
