@@ -25,6 +25,8 @@ struct Entry {
 constexpr Entry kBenches[] = {
     {"hits", hits, "how fast are memory and disk hits, compared with an mmap loop and fio?"},
     {"python", python, "how fast is the Python loader, compared with open().read() and WebDataset?"},
+    {"dlio", dlio,
+     "how many emulated accelerators does this machine feed, by DLIO with an MLPerf-derived configuration?"},
     {"curve", curve, "how does throughput grow with cache size, compared with the model and LRU?"},
     {"miss", miss, "do misses come at the granted rate?"},
     {"peers", peers, "how fast are blocks from another node's cache, compared with the node's own and the loopback?"},

@@ -32,6 +32,7 @@ using Bench = Result<boost::json::value> (*)(const BenchOptions& options);
 
 Result<boost::json::value> hits(const BenchOptions& options);
 Result<boost::json::value> python(const BenchOptions& options);
+Result<boost::json::value> dlio(const BenchOptions& options);
 Result<boost::json::value> curve(const BenchOptions& options);
 Result<boost::json::value> miss(const BenchOptions& options);
 Result<boost::json::value> peers(const BenchOptions& options);

@@ -6,11 +6,11 @@
 #include <boost/json/parse.hpp>
 
 #include <cstdio>
-#include <filesystem>
 #include <stop_token>
 
 #include "bench/bench_options.h"
 #include "bench/daemon_process.h"
+#include "bench/interpreter.h"
 #include "bench/work_directory.h"
 #include "cache/dataset/pack.h"
 #include "tools/cli/data_file.h"
@@ -20,13 +20,6 @@ namespace larder::bench {
 namespace {
 
 constexpr const char* kImages = "/usr/share/openclipart/png";
-
-// Returns the interpreter that has the larder package: by default the tests' environment.
-std::string interpreter(const BenchOptions& options) {
-    if (!options.python.empty()) return options.python;
-    const std::string environment = cli::data_file("build/venv/bin/python");
-    return std::filesystem::exists(environment) ? environment : "python3";
-}
 
 }  // namespace
 
@@ -44,9 +37,10 @@ Result<boost::json::value> python(const BenchOptions& options) {
         !added) {
         return std::unexpected(added.error());
     }
-    const auto output = cli::run_program({interpreter(options), cli::data_file("bench/python_loader.py"), "--socket",
-                                          daemon->socket(), "--dataset", "images", "--images", images, "--shards",
-                                          *work / "shards", "--rounds", options.quick ? "1" : "7"});
+    const auto output =
+        cli::run_program({options.python.empty() ? tests_interpreter() : options.python,
+                          cli::data_file("bench/python_loader.py"), "--socket", daemon->socket(), "--dataset", "images",
+                          "--images", images, "--shards", *work / "shards", "--rounds", options.quick ? "1" : "7"});
     if (!output) return std::unexpected(output.error());
     boost::system::error_code error;
     boost::json::value result = boost::json::parse(*output, error);
