@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "cache/protocol/manifest.h"
 #include "cache/remote/remote_options.h"
@@ -28,6 +29,7 @@ struct DatasetDefinition {
     std::optional<protocol::Format> format;  // none: indexing detects it, see detect_format.h
     BlockGoal block;
     std::uint32_t tokens_per_sample = 0;  // sample length in datasets of tokens; 0: a sample is a document
+    std::vector<std::string> columns;     // of Parquet: the columns that are fetched; empty: all
     bool checksum = false;                // indexing reads all payloads and stores the checksum of each block
     Compression compression;
 };

@@ -1,5 +1,6 @@
 #include "loader/batch.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "cache/protocol/sample_table.h"
@@ -12,6 +13,7 @@ namespace {
 // The bytes of a sample within those of its block.
 Result<std::span<const std::byte>> sample_bytes(const protocol::Manifest& manifest, std::uint64_t sample,
                                                 const protocol::Block& block_info, std::span<const std::byte> block) {
+    if (manifest.header().format == protocol::Format::parquet) return block;
     if (manifest.samples_by_ordinal()) {
         return protocol::sample_in(block, static_cast<std::uint32_t>(sample - block_info.first_sample),
                                    block_info.sample_count);
@@ -121,6 +123,18 @@ Result<void> BatchState::add(const protocol::Manifest& manifest, SampleFormat& f
     samples.push_back(
         {.index = sample, .key = *key, .label = object.label, .fields = {}, .structure = format.structure()});
     field_ends.push_back(static_cast<std::uint32_t>(fields.size()));
+    if (const auto head = format.rows_head(); !head.empty()) {
+        rows.push_back({.dataset_id = manifest.header().dataset_id,
+                        .version = manifest.header().version,
+                        .block = block_index,
+                        .row = static_cast<std::uint32_t>(sample - block_info.first_sample),
+                        .row_count = block_info.sample_count,
+                        .block_bytes = block,
+                        .row_groups = manifest.block_details(block_index),
+                        .head = head,
+                        .columns = format.rows_columns()});
+        row_bytes += block.size() / std::max<std::uint32_t>(1, block_info.sample_count);
+    }
     return {};
 }
 
@@ -130,10 +144,11 @@ void BatchState::finish() {
         samples[i].fields = std::span<const Field>(fields).subspan(begin, field_ends[i] - begin);
         begin = field_ends[i];
     }
+    for (std::size_t i = 0; i < rows.size(); ++i) samples[i].row = &rows[i];
 }
 
 std::uint64_t BatchState::bytes() const {
-    std::uint64_t total = 0;
+    std::uint64_t total = row_bytes;
     for (const Field& field : fields) total += field.bytes.size();
     return total;
 }
@@ -141,6 +156,8 @@ std::uint64_t BatchState::bytes() const {
 void BatchState::clear() {
     samples.clear();
     fields.clear();
+    rows.clear();
+    row_bytes = 0;
     field_ends.clear();
     tags.clear();
     texts.clear();

@@ -49,13 +49,28 @@ struct Field {
     ElementType element = ElementType::none;  // set if the field is an array of numbers
 };
 
+// The place of a row of Parquet, valid while its batch lives. Arrow decodes the row groups in `block_bytes` together,
+// with the footer that protocol::parquet_footer_file makes of `head` and `row_groups`.
+struct RowPlace {
+    std::uint64_t dataset_id = 0;
+    std::uint64_t version = 0;    // of the dataset
+    std::uint32_t block = 0;      // in the manifest
+    std::uint32_t row = 0;        // in the block
+    std::uint32_t row_count = 0;  // of the block
+    std::span<const std::byte> block_bytes;
+    std::span<const std::byte> row_groups;
+    std::span<const std::byte> head;
+    std::span<const std::string_view> columns;  // those that the block has
+};
+
 // One sample, valid while its batch lives.
 struct Sample {
     std::uint64_t index = 0;  // in the manifest
     std::string_view key;     // WebDataset: the members' common key; else the path of its file
     std::uint32_t label = 0;  // class index, or kNoLabel
     std::span<const Field> fields;
-    std::string_view structure{};  // LitData: the tree whose leaves are the fields, as in LitData's index.json
+    std::string_view structure{};   // LitData: the tree whose leaves are the fields, as in LitData's index.json
+    const RowPlace* row = nullptr;  // Parquet only; such a sample has no fields
     std::span<const std::byte> bytes() const {
         return fields.empty() ? std::span<const std::byte>{} : fields.front().bytes;
     }

@@ -89,6 +89,7 @@ std::string to_json(const DatasetRecord& record) {
     if (definition.compression != Compression{}) object["compression"] = format_compression(definition.compression);
     if (definition.checksum) object["checksum"] = true;
     if (definition.tokens_per_sample > 0) object["tokens_per_sample"] = definition.tokens_per_sample;
+    if (!definition.columns.empty()) object["columns"] = format_columns(definition.columns);
     return json_text(object) + "\n";
 }
 
@@ -130,6 +131,11 @@ Result<DatasetRecord> from_json(std::string_view text, const std::string& path) 
     const std::uint64_t tokens = reader.optional_unsigned_integer("tokens_per_sample").value_or(0);
     if (tokens > kTokensPerSampleMax) reader.reject("tokens_per_sample", "is too large");
     definition.tokens_per_sample = static_cast<std::uint32_t>(tokens);
+    if (const auto columns_text = reader.optional_string("columns")) {
+        auto columns = parse_columns(*columns_text);
+        if (!columns) reader.reject("columns", "is wrong: " + columns.error().message);
+        definition.columns = std::move(columns).value_or(std::vector<std::string>{});
+    }
     if (const auto id = parse_dataset_id(reader.string("dataset_id"))) {
         record.dataset_id = *id;
     } else {

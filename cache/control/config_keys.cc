@@ -71,6 +71,13 @@ bool set_block(BlockGoal& into, const ConfigValue& value) {
     return goal.has_value();
 }
 
+bool set_columns(std::vector<std::string>& into, const ConfigValue& value) {
+    if (config_text_of(value) == nullptr) return false;
+    const auto columns = parse_columns(value.text);
+    if (columns) into = *columns;
+    return columns.has_value();
+}
+
 bool is_http_url(const std::string& text) {
     const auto endpoint = parse_http_endpoint(text);
     return endpoint.has_value() && endpoint->path.empty() && text.contains("://");
@@ -271,6 +278,9 @@ constexpr std::array kRules{
           "for datasets of tokens (megatron, litdata): length of a sample; default: a sample is a document"},
          set_entry<set_config_count<1, kTokensPerSampleMax>, &DaemonConfig::datasets, &DatasetRequest::definition,
                    &DatasetDefinition::tokens_per_sample>},
+    Rule{{"dataset.NAME.columns", "names separated by commas, in text",
+          "for Parquet: the columns that are fetched and cached; default: all"},
+         set_entry<set_columns, &DaemonConfig::datasets, &DatasetRequest::definition, &DatasetDefinition::columns>},
     Rule{{"dataset.NAME.owner", kAccount, "user who owns the dataset; default: the daemon's user"},
          set_entry<set_config_optional<set_config_text, std::string>, &DaemonConfig::datasets, &DatasetRequest::owner>},
     Rule{{"dataset.NAME.group", kAccount, "group that owns the dataset; default: the daemon's group"},

@@ -44,6 +44,7 @@ json::object dataset_json(const NodeDataset& dataset, const ShardStatistics& sta
             {"block", block_goal_text(definition.block)},
             {"tokens_per_sample",
              definition.tokens_per_sample > 0 ? json::value(definition.tokens_per_sample) : json::value()},
+            {"columns", definition.columns.empty() ? json::value() : json::value(format_columns(definition.columns))},
             {"dataset_id", format_dataset_id(record.dataset_id)},
             {"version", dataset.newest().version()},
             {"objects", manifest.object_count()},

@@ -40,6 +40,7 @@ Result<DatasetRequest> read_dataset_request(const json::object& object) {
     const auto format = reader.optional_string("format");
     const auto block = reader.optional_string("block");
     const auto compression = reader.optional_string("compression");
+    const auto columns = reader.optional_string("columns");
     request.dry_run = reader.optional_boolean("dry_run").value_or(false);
     definition.checksum = reader.optional_boolean("checksum").value_or(false);
     const auto tokens_per_sample = reader.optional_unsigned_integer("tokens_per_sample");
@@ -66,6 +67,7 @@ Result<DatasetRequest> read_dataset_request(const json::object& object) {
     }
     for (const auto& parsed : {parse_into(definition.format, format, parse_format, "format"),
                                parse_into(definition.block, block, parse_block_goal, "block"),
+                               parse_into(definition.columns, columns, parse_columns, "columns"),
                                parse_into(definition.compression, compression, parse_compression, "compression")}) {
         if (!parsed) return std::unexpected(parsed.error());
     }

@@ -13,6 +13,7 @@
 #include "cache/dataset/index_mds.h"
 #include "cache/dataset/index_megatron.h"
 #include "cache/dataset/index_packed.h"
+#include "cache/dataset/index_parquet.h"
 #include "cache/dataset/index_raw.h"
 #include "cache/dataset/index_tfrecord.h"
 #include "cache/dataset/index_webdataset.h"
@@ -42,7 +43,8 @@ std::unique_ptr<IndexJournal> open_journal(const IndexRequest& request, const Da
     std::string what(name(format));
     for (const std::string& part :
          {root.place->url().text(), remote.endpoint, remote.region, remote.profile, format_block_goal(goal),
-          std::to_string(goal.bytes), std::to_string(request.definition.tokens_per_sample)}) {
+          std::to_string(goal.bytes), std::to_string(request.definition.tokens_per_sample),
+          format_columns(request.definition.columns)}) {
         what += '\n' + part;
     }
     auto journal = IndexJournal::open(request.journal_path, what);
@@ -58,7 +60,7 @@ std::uint64_t count_resumed(const IndexJournal* journal) {
 // outside blocks (the table before the samples, a tar's end) are then fetched too. Leaves compressed blocks alone, and
 // all blocks if there are checksums, because these cover the narrow blocks only.
 void widen_blocks_to_objects(DatasetContent& content) {
-    if (content.blocks.empty() || !content.checksums.empty()) return;
+    if (content.blocks.empty() || !content.checksums.empty() || !content.block_details.empty()) return;
     for (const DatasetContent::Object& object : content.objects) {
         DatasetContent::Block& block = content.blocks[object.first_block];
         if (object.block_count != 1 || object.size_bytes > protocol::kBlockBytesMax) continue;
@@ -109,6 +111,30 @@ std::string format_block_goal(const BlockGoal& goal) {
         case BlockTarget::bytes: return format_bytes(goal.bytes);
     }
     return "unknown";
+}
+
+Result<std::vector<std::string>> parse_columns(std::string_view text) {
+    std::vector<std::string> columns;
+    for (std::size_t begin = 0; begin <= text.size();) {
+        const std::size_t end = std::min(text.find(',', begin), text.size());
+        std::string_view name = text.substr(begin, end - begin);
+        begin = end + 1;
+        while (name.starts_with(' ')) name.remove_prefix(1);
+        while (name.ends_with(' ')) name.remove_suffix(1);
+        if (name.empty() || std::ranges::find(columns, name) != columns.end()) {
+            return fail(ErrorCode::invalid_argument, "columns \"" + std::string(text) + "\" " +
+                                                         (name.empty() ? "has an empty name" : "names a column twice") +
+                                                         "; expected names separated by commas, such as image,label");
+        }
+        columns.emplace_back(name);
+    }
+    return columns;
+}
+
+std::string format_columns(std::span<const std::string> columns) {
+    std::string text;
+    for (const std::string& column : columns) text += (text.empty() ? "" : ",") + column;
+    return text;
 }
 
 Result<Format> parse_format(std::string_view text) {
@@ -179,6 +205,9 @@ Result<IndexReport> index_dataset(const IndexRequest& request, const IndexProgre
             indexed = index_packed(*source, content, report.definition.block, report.notes, report_indexed, stop,
                                    journal.get());
             break;
+        case Format::parquet:
+            indexed = index_parquet(*source, goal, asked.columns, content, report.notes, report_indexed, stop);
+            break;
     }
     if (!indexed) return std::unexpected(indexed.error());
     if (stop.stop_requested()) return fail(ErrorCode::cancelled, "indexing was cancelled");
@@ -186,16 +215,17 @@ Result<IndexReport> index_dataset(const IndexRequest& request, const IndexProgre
     if (!source->serves_ranges()) {
         widen_blocks_to_objects(content);
         if (const DatasetContent::Object* object = first_partial_object(content)) {
-            const bool is_always_partial =
-                *format == Format::larder || content.blocks[object->first_block].raw_bytes > 0;
-            return fail(ErrorCode::unsupported,
-                        source->description() + "/" + std::string(content.name(*object)) +
-                            ": the server answers a request for a range with the whole object, so " +
-                            (is_always_partial
-                                 ? "packed files and files compressed in frames cannot be read from it, because "
-                                   "their blocks are parts of them"
-                                 : "only datasets whose blocks are whole objects (--block object) can be read from "
-                                   "it"));
+            const bool is_always_partial = *format == Format::larder || *format == Format::parquet ||
+                                           content.blocks[object->first_block].raw_bytes > 0;
+            return fail(
+                ErrorCode::unsupported,
+                source->description() + "/" + std::string(content.name(*object)) +
+                    ": the server answers a request for a range with the whole object, so " +
+                    (is_always_partial
+                         ? "packed files, Parquet and files compressed in frames cannot be read from it, because "
+                           "their blocks are parts of them"
+                         : "only datasets whose blocks are whole objects (--block object) can be read from "
+                           "it"));
         }
     }
 
@@ -206,7 +236,8 @@ Result<IndexReport> index_dataset(const IndexRequest& request, const IndexProgre
     }
 
     // A file that is compressed whole can only be read whole.
-    if (content.samples_by_ordinal) report.definition.block = {.target = BlockTarget::object, .bytes = 0};
+    if (content.samples_by_ordinal && *format != Format::parquet)
+        report.definition.block = {.target = BlockTarget::object, .bytes = 0};
     auto summary = write_manifest(content, report.definition, request.manifest);
     if (!summary) return std::unexpected(summary.error());
     report.manifest = *summary;

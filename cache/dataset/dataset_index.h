@@ -13,6 +13,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <stop_token>
 #include <string>
 #include <string_view>
@@ -33,6 +34,11 @@ class RemotePlace;
 Result<BlockGoal> parse_block_goal(std::string_view text);
 // Returns "sample", "object" or a size such as "8.00 MiB".
 std::string format_block_goal(const BlockGoal& goal);
+
+// Parses the names of columns, separated by commas: "image, label". So no name can have a comma.
+Result<std::vector<std::string>> parse_columns(std::string_view text);
+// Returns "image,label".
+std::string format_columns(std::span<const std::string> columns);
 
 // Parses "raw", "webdataset", "mds", ...: the names that protocol::name returns.
 Result<protocol::Format> parse_format(std::string_view text);

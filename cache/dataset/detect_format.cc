@@ -7,6 +7,7 @@
 
 #include "cache/dataset/index_json.h"
 #include "cache/dataset/index_packed.h"
+#include "cache/dataset/index_parquet.h"
 #include "cache/dataset/index_tfrecord.h"
 #include "cache/dataset/index_webdataset.h"
 
@@ -64,15 +65,25 @@ struct ShardKind {
     const char* singular;
     const char* plural;
     bool (*is_shard)(std::string_view name);
+    bool (*is_ignored)(std::string_view path) = nullptr;  // null: no file
+
+    bool ignores(std::string_view path) const { return is_ignored != nullptr && is_ignored(path); }
 };
-constexpr std::array kShardKinds{ShardKind{Format::webdataset, "a tar", "tars", is_tar_name},
-                                 ShardKind{Format::tfrecord, "a TFRecord file", "TFRecord files", is_tfrecord_name},
-                                 ShardKind{Format::larder, "a packed file", "packed files", is_packed_name}};
+constexpr std::array kShardKinds{
+    ShardKind{Format::webdataset, "a tar", "tars", is_tar_name},
+    ShardKind{Format::tfrecord, "a TFRecord file", "TFRecord files", is_tfrecord_name},
+    ShardKind{Format::larder, "a packed file", "packed files", is_packed_name},
+    ShardKind{Format::parquet, "a Parquet file", "Parquet files", is_parquet_name, is_hidden_path}};
 
 bool all_are_shards(const ShardKind& kind, const ObjectListing& listing) {
-    return !listing.objects.empty() && std::ranges::all_of(listing.objects, [&](const ObjectListing::Object& object) {
-        return kind.is_shard(file_name(listing.path(object)));
-    });
+    bool has_shard = false;
+    for (const ObjectListing::Object& object : listing.objects) {
+        const std::string_view path = listing.path(object);
+        if (kind.ignores(path)) continue;
+        if (!kind.is_shard(file_name(path))) return false;
+        has_shard = true;
+    }
+    return has_shard;
 }
 
 struct SplitListing {
@@ -84,6 +95,7 @@ SplitListing split_listing(const ShardKind& kind, const ObjectListing& listing) 
     SplitListing split;
     for (const ObjectListing::Object& object : listing.objects) {
         const std::string_view path = listing.path(object);
+        if (kind.ignores(path)) continue;
         (kind.is_shard(file_name(path)) ? split.shards : split.others).push_back(path);
     }
     return split;
@@ -126,7 +138,8 @@ bool may_have_samples(const ObjectListing& listing, Format format) {
         case Format::raw:
         case Format::tfrecord: return !listing.objects.empty();
         case Format::webdataset:
-        case Format::larder: break;
+        case Format::larder:
+        case Format::parquet: break;
     }
     return std::ranges::any_of(kShardKinds, [&](const ShardKind& kind) {
         return kind.format == format && !split_listing(kind, listing).shards.empty();
@@ -148,11 +161,9 @@ MixedListing mixed_listing(const ObjectListing& listing, Format format) {
 
 Result<Format> detect_format(ObjectSource& source, const ObjectListing& listing) {
     std::string first_index;
-    std::string_view first_parquet;
     for (const ObjectListing::Object& object : listing.objects) {
         const std::string_view path = listing.path(object);
         const std::string_view name = file_name(path);
-        if (first_parquet.empty() && name.ends_with(".parquet")) first_parquet = path;
         if (name == "index.json" && (first_index.empty() || path == name)) first_index = path;
     }
     if (!first_index.empty()) {
@@ -164,11 +175,6 @@ Result<Format> detect_format(ObjectSource& source, const ObjectListing& listing)
         if (all_are_shards(kind, listing)) return kind.format;
     }
     if (is_megatron(listing)) return Format::megatron;
-    if (!first_parquet.empty()) {
-        return fail(ErrorCode::unsupported, std::string(first_parquet) +
-                                                ": Parquet is not supported; write the dataset as MDS or LitData, or "
-                                                "give --format raw to make each file one sample");
-    }
     return Format::raw;
 }
 

@@ -39,6 +39,9 @@ Result<BlockGoal> check_choices(const IndexRequest& request, const DatasetRoot& 
                         (format == Format::larder ? "; for packed files, choose them when packing"
                                                   : "; this dataset is " + format_name));
     }
+    if (!request.definition.columns.empty() && format != Format::parquet) {
+        return fail(ErrorCode::invalid_argument, "columns are for parquet; this dataset is " + format_name);
+    }
     return goal;
 }
 

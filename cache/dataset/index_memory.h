@@ -23,7 +23,9 @@ std::uint64_t index_bytes_max();
 constexpr std::uint64_t index_bytes(const IndexedObject& object) {
     constexpr std::uint64_t kSampleBytes = 16;
     constexpr std::uint64_t kBlockBytes = 64;
-    return object.samples.size() * kSampleBytes + object.blocks.size() * kBlockBytes;
+    std::uint64_t details_bytes = 0;
+    for (const auto& details : object.block_details) details_bytes += sizeof details + details.size();
+    return object.samples.size() * kSampleBytes + object.blocks.size() * kBlockBytes + details_bytes;
 }
 
 std::unexpected<Error> index_too_large(std::uint64_t bytes_max);

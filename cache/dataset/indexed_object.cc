@@ -19,7 +19,7 @@ std::unexpected<Error> too_long(const std::string& what, std::uint64_t offset, s
 
 // Appends one object and frees its memory. Leaves out an object without samples.
 void append(DatasetContent& content, IndexedObject&& taken) {
-    const IndexedObject object = std::move(taken);
+    IndexedObject object = std::move(taken);
     if (object.blocks.empty()) return;
     content.add_object(object.path, object.size_bytes, object.tag, protocol::kNoLabel);
     content.objects.back().first_block = static_cast<std::uint32_t>(content.blocks.size());
@@ -30,6 +30,8 @@ void append(DatasetContent& content, IndexedObject&& taken) {
         content.blocks.push_back(block);
     }
     content.checksums.insert(content.checksums.end(), object.checksums.begin(), object.checksums.end());
+    content.block_details.insert(content.block_details.end(), std::move_iterator(object.block_details.begin()),
+                                 std::move_iterator(object.block_details.end()));
     content.samples.insert(content.samples.end(), object.samples.begin(), object.samples.end());
 }
 

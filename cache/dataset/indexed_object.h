@@ -21,6 +21,7 @@ struct IndexedObject {
     std::vector<DatasetContent::Block> blocks;      // first_sample counts within the object
     std::vector<protocol::ManifestSample> samples;  // offsets within their blocks
     std::vector<std::uint32_t> checksums;           // one for each block, or empty
+    std::vector<std::string> block_details;         // one for each block, or empty
     std::uint64_t empty_samples = 0;                // left out: an empty sample is useless for training
     std::uint64_t left_over_bytes = 0;              // left out: too few for a window of tokens
     std::uint64_t members_not_files = 0;            // tar members left out: links, special files

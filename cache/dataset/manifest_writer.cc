@@ -236,6 +236,26 @@ void put_checksums(const DatasetContent& content, ManifestHeader& header, BodySt
     }
 }
 
+// Returns the bytes that it has put at `at` among the names.
+std::uint64_t put_block_details(const DatasetContent& content, std::uint64_t at, ManifestHeader& header,
+                                BodyStream& out) {
+    if (content.block_details.empty()) return 0;
+    std::uint64_t end = 0;
+    const auto for_each = [&](auto put) {
+        for (const auto& object : content.objects) {
+            for (std::uint32_t i = 0; i < object.block_count; ++i) put(content.block_details[object.first_block + i]);
+        }
+    };
+    for_each([&](const std::string& details) {
+        end += details.size();
+        out.put(bytes_of(end));
+    });
+    for_each([&](const std::string& details) { out.put(std::as_bytes(std::span(details))); });
+    header.block_details_offset = at;
+    header.block_details_bytes = content.blocks.size() * sizeof end + end;
+    return header.block_details_bytes;
+}
+
 void put_classes_and_names(const DatasetContent& content, std::string_view url, ManifestHeader& header,
                            BodyStream& out) {
     header.class_count = content.classes.size();
@@ -258,7 +278,8 @@ void put_classes_and_names(const DatasetContent& content, std::string_view url, 
     put_text(content.format_info);
     header.format_info_offset = content.format_info.empty() ? 0 : at;
     header.format_info_bytes = content.format_info.size();
-    header.names_bytes = at + content.format_info.size();
+    at += content.format_info.size();
+    header.names_bytes = at + put_block_details(content, at, header, out);
     header.file_bytes = out.position();
 }
 

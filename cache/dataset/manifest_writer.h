@@ -43,6 +43,7 @@ struct DatasetContent {
     std::vector<Block> blocks;                      // empty for raw: an object is one block
     std::vector<protocol::ManifestSample> samples;  // empty for raw: an object is one sample
     bool samples_by_ordinal = false;                // blocks have only a sample_count; `samples` is empty
+    std::vector<std::string> block_details;         // empty, or one for each block; see ManifestHeader
     std::vector<std::uint32_t> checksums;           // empty, or one for each block; raw: indexed by Object::first_block
     std::vector<std::string> classes;
     std::string format_info;           // encoded by protocol::encode

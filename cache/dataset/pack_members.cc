@@ -118,7 +118,8 @@ Result<std::span<const NewMember>> PackMembers::split(const SourceSample& sample
         case Format::mds:
         case Format::litdata:
         case Format::megatron: done = split_columns(sample); break;
-        case Format::larder: done = fail(ErrorCode::unsupported, "packed samples of an unknown format"); break;
+        case Format::larder:
+        case Format::parquet: done = fail(ErrorCode::unsupported, "samples of a format that is not packed"); break;
     }
     if (!done) {
         return std::unexpected(

@@ -10,6 +10,7 @@
 
 #include "base/hash.h"
 #include "cache/protocol/format_info.h"
+#include "cache/protocol/little_endian.h"
 
 namespace larder::protocol {
 namespace {
@@ -62,11 +63,14 @@ Result<void> check_values(const ManifestHeader& header) {
     const bool raw = header.format == Format::raw;
     if (raw != ((header.flags & kOneSamplePerObject) != 0)) return corrupt("flags do not fit the format");
     const bool has_tables = header.format == Format::mds || header.format == Format::litdata;
-    if ((header.flags & kSamplesByOrdinal) != 0 && !has_tables) return corrupt("flags do not fit the format");
+    const bool has_rows = header.format == Format::parquet;
+    const bool by_ordinal = (header.flags & kSamplesByOrdinal) != 0;
+    if (by_ordinal ? !has_tables && !has_rows : has_rows) return corrupt("flags do not fit the format");
+    if (has_rows && header.block_details_bytes == 0) return corrupt("it lacks the block details that its format needs");
     if ((header.flags & kCompressedBlocks) != 0 && !has_tables && header.format != Format::larder)
         return corrupt("flags do not fit the format");
-    const bool has_columns =
-        sample_format == Format::mds || sample_format == Format::litdata || sample_format == Format::megatron;
+    const bool has_columns = sample_format == Format::mds || sample_format == Format::litdata ||
+                             sample_format == Format::megatron || sample_format == Format::parquet;
     if (has_columns && header.format_info_bytes == 0) return corrupt("it lacks the format info that its format needs");
     if (header.format_info_bytes > kFormatInfoBytesMax) return corrupt("the format info is too long");
     if (header.block_target != BlockTarget::sample && header.block_target != BlockTarget::object &&
@@ -113,12 +117,13 @@ std::string_view name(Format format) {
         case Format::tfrecord: return "tfrecord";
         case Format::megatron: return "megatron";
         case Format::larder: return "larder";
+        case Format::parquet: return "parquet";
     }
     return "unknown";
 }
 
 bool may_be_packed(Format samples) {
-    return samples != Format::raw && samples != Format::larder &&
+    return samples != Format::raw && samples != Format::larder && samples != Format::parquet &&
            std::ranges::find(kFormats, samples) != kFormats.end();
 }
 
@@ -177,6 +182,10 @@ Result<Manifest> Manifest::open(int fd) {
         return corrupt("the URL lies outside the names");
     if (!is_within(header.format_info_offset, header.format_info_bytes, header.names_bytes))
         return corrupt("the format info lies outside the names");
+    if (!is_within(header.block_details_offset, header.block_details_bytes, header.names_bytes) ||
+        (header.block_details_bytes > 0 && header.block_details_bytes / sizeof(std::uint64_t) < header.block_count)) {
+        return corrupt("the block details lie outside the names");
+    }
 
     manifest.objects_ = {reinterpret_cast<const ManifestObject*>(data + header.objects_offset), header.object_count};
     manifest.blocks_ = {reinterpret_cast<const ManifestBlock*>(data + header.blocks_offset), stored_blocks};
@@ -193,6 +202,19 @@ std::string_view Manifest::url() const {
 
 std::span<const std::byte> Manifest::format_info() const {
     return std::as_bytes(std::span(names_.substr(header_->format_info_offset, header_->format_info_bytes)));
+}
+
+std::span<const std::byte> Manifest::block_details(std::uint32_t index) const {
+    if (header_->block_details_bytes == 0) return {};
+    const auto all =
+        std::as_bytes(std::span(names_.substr(header_->block_details_offset, header_->block_details_bytes)));
+    const std::size_t table_bytes = header_->block_count * sizeof(std::uint64_t);
+    const auto ends = all.first(table_bytes);
+    const auto texts = all.subspan(table_bytes);
+    const std::uint64_t begin = index == 0 ? 0 : load<std::uint64_t>(ends, (index - 1) * sizeof(std::uint64_t));
+    const auto end = load<std::uint64_t>(ends, index * sizeof(std::uint64_t));
+    if (begin > end || end > texts.size()) return {};
+    return texts.subspan(begin, end - begin);
 }
 
 std::string_view Manifest::path(std::uint64_t object) const {

@@ -10,12 +10,14 @@
 // The flags say which arrays are present. With kOneSamplePerObject (raw), object i is also block i and sample i, and
 // the block and sample arrays are absent: 32 bytes a sample in all. Otherwise a block costs 24 bytes and a sample 8.
 // With kSamplesByOrdinal (MDS and LitData with compressed shards), a block is a whole object, and the sample array is
-// absent: a sample is found in the decompressed block by its ordinal among the block's samples. With kBlockChecksums,
+// absent: a sample is found in the decompressed block by its ordinal among the block's samples. Parquet has this flag,
+// too: a block is one or more row groups, and a sample is a row of them. With kBlockChecksums,
 // the array of CRC32Cs of the blocks' bytes on the remote is present. With kCompressedBlocks, blocks may be zstd
 // frames, and sample extents refer to the decompressed bytes. Other format details that clients need are the format
-// info (format_info.h), stored among the names. Objects are sorted by path (bytewise). The blocks of an object are
-// consecutive, and so are the samples of a block. Every object has at least one block; every block has at least one
-// sample and one byte.
+// info (format_info.h), stored among the names. Parquet also stores block details there, a text for each block: the end
+// of each u64, counted from the end of this table, and then the texts. Objects are sorted by path (bytewise). The
+// blocks of an object are consecutive, and so are the samples of a block. Every object has at least one block; every
+// block has at least one sample and one byte.
 //
 // Accessors are O(1) unless stated, never allocate, and may be called from any thread; the caller keeps indices in
 // range. `open` validates the header and the bounds of every array, so that no accessor reads outside the mapping,
@@ -55,10 +57,11 @@ enum class Format : std::uint32_t {
     litdata = 4,
     tfrecord = 5,
     megatron = 6,
-    larder = 7  // packed.h
+    larder = 7,  // packed.h
+    parquet = 8
 };
-inline constexpr std::array kFormats{Format::raw,      Format::webdataset, Format::mds,   Format::litdata,
-                                     Format::tfrecord, Format::megatron,   Format::larder};
+inline constexpr std::array kFormats{Format::raw,      Format::webdataset, Format::mds,    Format::litdata,
+                                     Format::tfrecord, Format::megatron,   Format::larder, Format::parquet};
 enum class BlockTarget : std::uint32_t { sample = 1, object = 2, bytes = 3 };
 
 std::string_view name(Format format);
@@ -97,11 +100,13 @@ struct ManifestHeader {
     std::uint64_t url_bytes;
     // [i]: total bytes of the 2^i largest blocks, so that a client can size its slots for any window without a scan.
     std::uint64_t largest_blocks_bytes[kLargestBlocksEntries];
-    std::uint64_t format_info_offset;  // into names; see format_info.h
-    std::uint64_t format_info_bytes;   // 0: none
-    std::uint64_t checksums_offset;    // with kBlockChecksums
-    Format sample_format;              // for Format::larder: how the bytes of a sample divide; else 0
-    std::uint32_t content_crc;         // CRC32C of the body with block ids of 0 and without checksums; 0: not known
+    std::uint64_t format_info_offset;    // into names; see format_info.h
+    std::uint64_t format_info_bytes;     // 0: none
+    std::uint64_t checksums_offset;      // with kBlockChecksums
+    Format sample_format;                // for Format::larder: how the bytes of a sample divide; else 0
+    std::uint32_t content_crc;           // CRC32C of the body with block ids of 0 and without checksums; 0: not known
+    std::uint64_t block_details_offset;  // into names; see encode_row_groups of parquet.h
+    std::uint64_t block_details_bytes;   // 0: none
 };
 static_assert(sizeof(ManifestHeader) <= kManifestHeaderBytes);
 
@@ -188,6 +193,8 @@ public:
     std::string_view url() const;
     // The blob of format_info.h; empty for formats that need none.
     std::span<const std::byte> format_info() const;
+    // The block's text of the block details; empty if there is none.
+    std::span<const std::byte> block_details(std::uint32_t index) const;
 
     Object object(std::uint64_t index) const;
     Block block(std::uint32_t index) const;

@@ -94,7 +94,12 @@ private:
         if (stored.first_sample != next_sample_ || block.sample_count == 0) return bad("has no samples of its own");
         if (block.sample_count > header_.sample_count - next_sample_) return bad("has samples past the last");
         if (manifest_.samples_by_ordinal()) {
-            if (stored.length != object.size_bytes) return bad("is not its whole object");
+            if (header_.format == Format::parquet) {
+                if (stored.raw_bytes != 0) return bad("is compressed, although it is of Parquet");
+                if (manifest_.block_details(index).empty()) return bad("has no details");
+            } else if (stored.length != object.size_bytes) {
+                return bad("is not its whole object");
+            }
             if (stored.raw_bytes > kBlockBytesMax) return bad("is too large once decompressed");
         } else {
             if (stored.raw_bytes != 0 && !manifest_.has_compressed_blocks())

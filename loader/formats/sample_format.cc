@@ -12,6 +12,7 @@ Result<std::unique_ptr<SampleFormat>> make_sample_format(const protocol::Manifes
         case Format::mds:
         case Format::litdata:
         case Format::megatron: return make_column_format(manifest);
+        case Format::parquet: return make_parquet_format(manifest);
         case Format::larder: break;  // packed files hold one of the other formats
     }
     return fail(ErrorCode::unsupported, "this client does not know the dataset's format: install a newer Larder");

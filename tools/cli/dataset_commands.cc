@@ -35,6 +35,7 @@ struct AddOptions {
     bool dry_run = false;
     bool checksum = false;
     std::string compression;
+    std::string columns;
     std::optional<std::uint64_t> tokens_per_sample;
     std::optional<std::uint64_t> quota_memory_bytes;
     std::optional<std::uint64_t> quota_disk_bytes;
@@ -71,6 +72,11 @@ std::string dataset_table(const json::array& datasets) {
 std::string tokens_text(const json::object& dataset) {
     const std::uint64_t tokens = count_at(dataset, "tokens_per_sample");
     return tokens == 0 ? "" : ", samples of " + format_count(tokens) + " tokens";
+}
+
+std::string columns_text(const json::object& dataset) {
+    const std::string columns = text_at(dataset, "columns");
+    return columns.empty() ? "" : ", columns " + columns;
 }
 
 // Describes the given settings of a remote: "endpoint http://host:9000, profile training, unsigned".
@@ -118,7 +124,7 @@ std::string dataset_text(const json::object& dataset) {
         {"name", text_at(dataset, "name")},
         {"url", text_at(dataset, "url") + (offline.empty() ? "" : ", OFFLINE: " + offline)},
         {"remote", remote_text(dataset)},
-        {"format", text_at(dataset, "format") + tokens_text(dataset)},
+        {"format", text_at(dataset, "format") + tokens_text(dataset) + columns_text(dataset)},
         {"block", text_at(dataset, "block")},
         {"dataset id", text_at(dataset, "dataset_id")},
         {"version", text_at(dataset, "version") + (versions.empty() ? "" : " (kept: " + versions + ")")},
@@ -234,8 +240,8 @@ int add_dataset(const Context& context, const AddOptions& options) {
     json::object body{{"name", options.name}, {"url", url_of(options.url)}};
     for (const auto& [key, value] :
          {std::pair{"format", &options.format}, std::pair{"compression", &options.compression},
-          std::pair{"block", &options.block}, std::pair{"owner", &options.owner}, std::pair{"group", &options.group},
-          std::pair{"mode", &options.mode}}) {
+          std::pair{"block", &options.block}, std::pair{"columns", &options.columns},
+          std::pair{"owner", &options.owner}, std::pair{"group", &options.group}, std::pair{"mode", &options.mode}}) {
         if (!value->empty()) body[key] = *value;
     }
     if (const json::object remote = options.remote.json(); !remote.empty()) body["remote"] = remote;
@@ -310,7 +316,7 @@ void add_add_command(CLI::App& dataset, Context& context) {
     add_remote_options(*add, options->remote, "the daemon's");
     add->add_option("--format", options->format,
                     "raw: one file is one sample; webdataset: tar shards; mds: MosaicML Streaming; litdata; tfrecord; "
-                    "megatron: .bin with .idx. Default: detected from the files")
+                    "megatron: .bin with .idx; parquet. Default: detected from the files")
         ->check(CLI::IsMember(format_names()));
     add->add_option("--block", options->block,
                     "The unit fetched and cached: sample, object, or a size such as 8MiB. Default: sample")
@@ -333,6 +339,8 @@ void add_add_command(CLI::App& dataset, Context& context) {
     add->add_option(
         "--tokens-per-sample", options->tokens_per_sample,
         "For datasets of tokens (megatron, litdata): length of a sample, in tokens. Default: a sample is a document");
+    add->add_option("--columns", options->columns,
+                    "For Parquet: the columns to fetch and cache, such as image,label. Default: all");
     add->add_option("--owner", options->owner, "User who owns the dataset. Default: you");
     add->add_option("--group", options->group, "Group that owns the dataset. Default: yours");
     add->add_option("--mode", options->mode, "Mode of the dataset, as of a file, such as 0640: says who may read it");

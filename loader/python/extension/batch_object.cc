@@ -6,8 +6,11 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
+#include <vector>
 
+#include "cache/protocol/parquet.h"
 #include "loader/python/extension/objects.h"
 #include "loader/python/extension/sample.h"
 
@@ -127,6 +130,86 @@ PyObject* indices(PyObject* self, PyObject*) {
     });
 }
 
+PyObject* bytes_object(std::span<const std::byte> bytes) {
+    return PyBytes_FromStringAndSize(reinterpret_cast<const char*>(bytes.data()),
+                                     static_cast<Py_ssize_t>(bytes.size()));
+}
+
+// The samples of a batch that are rows of one block.
+struct RowsOfBlock {
+    const larder::RowPlace* place = nullptr;  // of the first
+    std::vector<std::uint32_t> rows;          // in the block
+    std::vector<std::uint32_t> positions;     // in the batch
+};
+
+std::vector<RowsOfBlock> by_block(std::span<const larder::Sample> samples) {
+    std::vector<RowsOfBlock> blocks;
+    std::unordered_map<std::uint32_t, std::size_t> found;
+    for (std::size_t i = 0; i < samples.size(); ++i) {
+        const larder::RowPlace& place = *samples[i].row;
+        const auto [at, is_new] = found.try_emplace(place.block, blocks.size());
+        if (is_new) blocks.push_back({.place = &place});
+        blocks[at->second].rows.push_back(place.row);
+        blocks[at->second].positions.push_back(static_cast<std::uint32_t>(i));
+    }
+    return blocks;
+}
+
+PyObject* row_groups(PyObject* self, PyObject*) {
+    const larder::Batch* samples = samples_of(self);
+    if (samples == nullptr) return nullptr;
+    if (samples->size() > 0 && (*samples)[0].row == nullptr) {
+        PyErr_SetString(PyExc_TypeError, "this batch is not of a Parquet dataset");
+        return nullptr;
+    }
+    const BatchUse use(self);
+    const std::vector<RowsOfBlock> blocks = by_block(samples->samples());
+    return make_list(static_cast<Py_ssize_t>(blocks.size()), [&](Py_ssize_t i) -> PyObject* {
+        const RowsOfBlock& block = blocks[static_cast<std::size_t>(i)];
+        PyObject* view = view_of(self, block.place->block_bytes);
+        if (view == nullptr) return nullptr;
+        PyObject* rows = bytes_object(std::as_bytes(std::span(block.rows)));
+        PyObject* positions = bytes_object(std::as_bytes(std::span(block.positions)));
+        if (rows == nullptr || positions == nullptr) {
+            Py_XDECREF(rows);
+            Py_XDECREF(positions);
+            Py_DECREF(view);
+            return nullptr;
+        }
+        return Py_BuildValue("(NNNN)", key_of(*block.place), view, rows, positions);
+    });
+}
+
+// Null with an exception set if the sample is no row.
+const larder::RowPlace* row_at(PyObject* self, PyObject* argument) {
+    const larder::Batch* samples = samples_of(self);
+    if (samples == nullptr) return nullptr;
+    const auto index = PyLong_AsSize_t(argument);
+    if (PyErr_Occurred() != nullptr) return nullptr;
+    if (index < samples->size() && (*samples)[index].row != nullptr) return (*samples)[index].row;
+    PyErr_SetString(PyExc_IndexError, "the batch has no such row of Parquet");
+    return nullptr;
+}
+
+PyObject* parquet_columns(PyObject* self, PyObject* argument) {
+    const larder::RowPlace* place = row_at(self, argument);
+    if (place == nullptr) return nullptr;
+    const BatchUse use(self);
+    return make_list(static_cast<Py_ssize_t>(place->columns.size()),
+                     [&](Py_ssize_t i) { return new_text(place->columns[static_cast<std::size_t>(i)]); });
+}
+
+PyObject* parquet_footer(PyObject* self, PyObject* argument) {
+    const larder::RowPlace* place = row_at(self, argument);
+    if (place == nullptr) return nullptr;
+    const auto footer = protocol::parquet_footer_file(place->head, place->row_groups, place->row_count);
+    if (!footer) {
+        PyErr_SetString(PyExc_ValueError, footer.error().message.c_str());
+        return nullptr;
+    }
+    return bytes_object(std::as_bytes(std::span(*footer)));
+}
+
 PyObject* release(PyObject* self, PyObject*) {
     BatchObject& batch = as_batch(self);
     batch.released = true;
@@ -154,6 +237,9 @@ PyObject* get_nbytes(PyObject* self, void*) {
     std::size_t total = 0;
     for (const larder::Sample& sample : samples->samples()) {
         for (const Field& field : sample.fields) total += field.bytes.size();
+        if (sample.row != nullptr) {
+            total += sample.row->block_bytes.size() / std::max<std::uint32_t>(1, sample.row->row_count);
+        }
     }
     return PyLong_FromSize_t(total);
 }
@@ -171,6 +257,14 @@ PyMethodDef methods[] = {
      "read-only\nmemoryviews, in one call."},
     {"labels", labels, METH_NOARGS, "labels()\n--\n\nThe class index of every sample; None if it has none."},
     {"indices", indices, METH_NOARGS, "indices()\n--\n\nThe index of every sample in the dataset."},
+    {"row_groups", row_groups, METH_NOARGS,
+     "row_groups()\n--\n\nParquet: the rows by block, a list of (key of the block, its bytes as a memoryview, places "
+     "in "
+     "the\nblock, places in the batch); places are uint32s. See larder.parquet."},
+    {"parquet_columns", parquet_columns, METH_O,
+     "parquet_columns(index)\n--\n\nParquet: names of the columns that the sample's block has."},
+    {"parquet_footer", parquet_footer, METH_O,
+     "parquet_footer(index)\n--\n\nParquet: a file that is only a footer, for the block of this sample of the batch."},
     {"release", release, METH_NOARGS,
      "release()\n--\n\nGives the batch's memory back to the loader. False if memoryviews are left: the memory then "
      "goes "
@@ -246,6 +340,11 @@ BatchUse::~BatchUse() {
     drop_view(batch_);
 }
 
+PyObject* key_of(const larder::RowPlace& place) {
+    return Py_BuildValue("(KKI)", static_cast<unsigned long long>(place.dataset_id),
+                         static_cast<unsigned long long>(place.version), place.block);
+}
+
 PyObject* view_of(PyObject* self, std::span<const std::byte> bytes) {
     static constexpr std::byte kNothing{};
     const BatchUse use(self);
@@ -268,6 +367,7 @@ const larder::Field* field_of(const larder::Sample& sample, PyObject* field_name
     }
     std::string names;
     for (const Field& field : sample.fields) names.append(names.empty() ? "" : ", ").append(field.name);
+    if (sample.row != nullptr) names = "none, as a row of Parquet: larder.decode gives its columns";
     const std::string message = "sample \"" + std::string(sample.key) + "\" has no field \"" + std::string(wanted) +
                                 "\"; it has " + (names.empty() ? "none" : names);
     PyObject* message_object = new_text(message);

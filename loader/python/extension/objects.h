@@ -53,6 +53,9 @@ const larder::Field* field_of(const larder::Sample& sample, PyObject* field_name
 // The class index as an int: the manifest's, else the number in a field named "cls", else None.
 PyObject* label_of(const larder::Sample& sample);
 
+// The block's key, a tuple: the same for the same block in all loaders.
+PyObject* key_of(const larder::RowPlace& place);
+
 // A str. Bytes that are not UTF-8 become surrogates, as in Python's file names.
 PyObject* new_text(std::string_view text);
 

@@ -93,6 +93,14 @@ PyObject* get_structure(PyObject* self, void*) {
     return new_text(sample->structure);
 }
 
+PyObject* get_row(PyObject* self, void*) {
+    const larder::Sample* sample = sample_of(self);
+    if (sample == nullptr) return nullptr;
+    if (sample->row == nullptr) Py_RETURN_NONE;
+    return Py_BuildValue("(NInO)", key_of(*sample->row), sample->row->row,
+                         static_cast<Py_ssize_t>(as_sample(self).index), as_sample(self).batch);
+}
+
 PyObject* subscript(PyObject* self, PyObject* name) {
     const larder::Sample* sample = sample_of(self);
     if (sample == nullptr) return nullptr;
@@ -185,6 +193,7 @@ PyGetSetDef properties[] = {
      nullptr},
     {"structure", get_structure, nullptr,
      "LitData: the tree whose leaves are the fields, as in its index.json. Else None.", nullptr},
+    {"_row", get_row, nullptr, nullptr, nullptr},
     {},
 };
 

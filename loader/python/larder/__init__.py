@@ -6,8 +6,8 @@
                 use(sample.bytes, sample.label)
 
 `Loader` walks an epoch in each `for` loop, `Mixture` reads several datasets by weight, `Dataset` reads samples by
-index, `larder.torch` has loader and dataset for torch.utils.data. With `decode=larder.decode` samples come as Python
-values, by the encodings of the dataset's format.
+index, `larder.parquet` makes tables of rows, `larder.torch` has loader and dataset for torch.utils.data. With
+`decode=larder.decode` samples come as Python values, by the encodings of the dataset's format.
 """
 
 from __future__ import annotations

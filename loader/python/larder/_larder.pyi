@@ -1,5 +1,6 @@
 """The extension. Batch and Sample are public (larder.Batch, larder.Sample); larder's classes wrap the rest."""
 
+import builtins
 from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, final, overload
@@ -34,6 +35,8 @@ class Sample:
     @property
     def structure(self) -> str | None:
         """LitData: the tree whose leaves are the fields, as in its index.json. Else None."""
+    @property
+    def _row(self) -> tuple[tuple[int, int, int], int, int, Batch] | None: ...
     def __getitem__(self, field: str) -> memoryview: ...
     def __contains__(self, field: object) -> bool: ...
     def numpy(self, field: str | None = None) -> numpy.typing.NDArray[Any]:
@@ -55,6 +58,12 @@ class Batch(Sequence[Sample]):
         """The class index of every sample."""
     def indices(self) -> list[int]:
         """The index of every sample in the dataset."""
+    def row_groups(self) -> list[tuple[tuple[int, int, int], memoryview, builtins.bytes, builtins.bytes]]:
+        """Parquet: the rows by block. See larder.parquet."""
+    def parquet_columns(self, index: int) -> list[str]:
+        """Parquet: names of the columns that the sample's block has."""
+    def parquet_footer(self, index: int) -> builtins.bytes:
+        """Parquet: a file that is only a footer, for the block of this sample of the batch."""
     @property
     def nbytes(self) -> int:
         """Bytes of all fields of all samples."""

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from larder import _larder, litdata, litdata_json, tfrecord
+from larder.parquet import Tables
 from larder.errors import Corrupt, Unsupported
 
 # MDS's dtype codes, in arrays that carry their own dtype.
@@ -28,14 +29,19 @@ _UNDECODED = (
 
 Decoder = Callable[[memoryview], Any]
 
+_rows = Tables()
+
 
 def decode(sample: _larder.Sample) -> Any:
     """The values that the sample's writer stored, as far as its format describes them.
 
     MDS: a dict of the columns. LitData: the tree (a dict, list, tuple, ...) of its leaves. TFRecord: the features of
-    the tf.train.Example, as lists of bytes and NumPy arrays. Megatron, and LitData's tokens: a NumPy array. Raw and
+    the tf.train.Example, as lists of bytes and NumPy arrays. Megatron, and LitData's tokens: a NumPy array. Parquet: a dict
+    of the columns, decoded with their row group (`larder.parquet`). Raw and
     WebDataset: a dict of the fields' bytes. Encoded images (jpeg, png) stay encoded, as bytes.
     """
+    if sample._row is not None:
+        return _rows.row(sample)
     fields = sample.fields
     encodings = sample.encodings
     values = [_decoder(encodings[name])(view) for name, view in fields.items()]

@@ -31,7 +31,10 @@ class Loader(Closing):
     and gives the batch back; the result should not hold views. If `decode` or `transform` raises, the loop gets a
     `DecodeError` that names the sample, or continues without it (`decode_errors`). An error of `collate` comes as it is.
 
-    All three run in the thread that iterates, when it asks for the batch; the daemon fetches ahead meanwhile. To run
+    With `decode_batch`, yields `decode_batch(batch)` instead: `decode_batch=larder.parquet.Tables()` makes a
+    pyarrow.Table of each batch of a Parquet dataset. Its error comes as it is, and the batch comes again.
+
+    All run in the thread that iterates, when it asks for the batch; the daemon fetches ahead meanwhile. To run
     them in other processes, use `larder.torch.DataLoader`.
 
     Args:
@@ -59,6 +62,7 @@ class Loader(Closing):
         transform: Changes the value of one sample, as the transform of a torch dataset; gets the `Sample` if there is
             no `decode`.
         collate: Makes a batch of the list of its values, as DataLoader's `collate_fn`.
+        decode_batch: Makes a value of a whole `Batch`; then none of the three may be given.
         decode_errors: "raise", or "skip", which leaves out samples on which `decode` or `transform` raises, and counts
             them (`statistics`).
 
@@ -90,6 +94,7 @@ class Loader(Closing):
         decode: Callable[[_larder.Sample], Any] | None = None,
         transform: Callable[[Any], Any] | None = None,
         collate: Callable[[list[Any]], Any] | None = None,
+        decode_batch: Callable[[_larder.Batch], Any] | None = None,
         decode_errors: str = "raise",
     ) -> None:
         self._dataset = dataset
@@ -97,6 +102,7 @@ class Loader(Closing):
         plain = decode is None and transform is None and collate is None
         self._decoder = None if plain else Decoder(dataset, decode, skip_errors, transform)
         self._collate = collate
+        self._decode_batch = options.alone(decode_batch, decode=decode, transform=transform, collate=collate)
         self._worker_count = worker_count
         self._pass: weakref.ref[Pass] | None = None
         self._taken = 0  # batches, since the epoch or the loaded state began
@@ -151,6 +157,13 @@ class Loader(Closing):
         if batch is None:
             self._taken = 0
             raise StopIteration
+        if self._decode_batch is not None:
+            self._undecoded = batch
+            made = self._decode_batch(batch)
+            self._undecoded = None
+            self._taken += 1
+            batch.release()
+            return made
         if self._decoder is None:
             self._taken += 1
             return batch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from typing import Any
 
 from larder import _larder
@@ -35,6 +36,16 @@ def skips_decode_errors(decode_errors: str) -> bool:
     if decode_errors not in DECODE_ERRORS:
         raise InvalidArgument(f"decode_errors is {decode_errors!r}; it must be one of {', '.join(DECODE_ERRORS)}")
     return decode_errors == "skip"
+
+
+def alone(
+    decode_batch: Callable[[_larder.Batch], Any] | None, **others: object
+) -> Callable[[_larder.Batch], Any] | None:
+    """`decode_batch`, if none of the arguments is given that work on single samples."""
+    given = [name for name, value in others.items() if value is not None]
+    if decode_batch is not None and given:
+        raise InvalidArgument(f"give decode_batch or {given[0]}, not both: decode_batch makes the whole batch")
+    return decode_batch
 
 
 def connection(

@@ -34,8 +34,9 @@ class IterableDataset(torch.utils.data.IterableDataset[Any], Closing):
     A batch is `collate([decode(sample), ...])`, made in the worker. `decode` gets a `larder.Sample` whose views are
     valid only during the call: decode or copy. Without `decode`, a sample becomes `copy_sample(sample)`, a dict with
     the bytes of each field, and a batch is a list of these dicts. With `decode`, the default of `collate` is
-    `larder.torch.collate`. Both must be picklable if workers are not forked. An error of `decode` names the sample, in
-    workers too; `decode_errors="skip"` leaves failing samples out and counts them.
+    `larder.torch.collate`. With `decode_batch`, a batch is `decode_batch(batch)`, called with a `larder.Batch`:
+    `larder.parquet.Tables` makes a pyarrow.Table of it. All three must be picklable if workers are not forked. An error
+    of `decode` names the sample, in workers too; `decode_errors="skip"` leaves failing samples out and counts them.
 
     Each pass, with any of the three loaders or without one, walks an epoch. The first pass begins where `set_epoch` or
     `load_state_dict` said; each later pass walks the whole next epoch. An older pass of this process cannot continue.
@@ -63,6 +64,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any], Closing):
         socket: str | None = None,
         decode: Callable[[larder.Sample], Any] | None = None,
         collate: Callable[[list[Any]], Any] | None = None,
+        decode_batch: Callable[[larder.Batch], Any] | None = None,
         decode_errors: str = "raise",
     ) -> None:
         if (rank is None) != (world_size is None):
@@ -83,6 +85,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any], Closing):
         skip_errors = options.skips_decode_errors(decode_errors)
         self._decoder = None if decode is None else Decoder(dataset, decode, skip_errors)
         self._collate = collate
+        self._decode_batch = options.alone(decode_batch, decode=decode, collate=collate)
         self._board = Board()
         self._yields_empty = False
         self._core: _larder.Loader | None = None
@@ -284,6 +287,8 @@ class IterableDataset(torch.utils.data.IterableDataset[Any], Closing):
         return result
 
     def _make_batch(self, batch: larder.Batch) -> Any:
+        if self._decode_batch is not None:
+            return self._decode_batch(batch) if len(batch) > 0 else None
         samples = [copy_sample(sample) for sample in batch] if self._decoder is None else self._decoder.batch(batch)
         if len(samples) == 0:
             return None

@@ -129,7 +129,7 @@ TEST(Config, UnknownKeyErrorNamesLineAndNearestKey) {
     EXPECT_EQ(message_of("[dataset.a]\nurl = \"file:///x\"\ncolour = \"red\"\n"),
               "larderd.toml:3: unknown key \"dataset.a.colour\": allowed are url, format, block, endpoint, region, "
               "profile, addressing, unsigned, requester_pays, follow_symlinks, compression, checksum, "
-              "tokens_per_sample, owner, group, mode, "
+              "tokens_per_sample, columns, owner, group, mode, "
               "quota_memory, quota_disk");
     EXPECT_EQ(message_of("[job.a]\nremote_rat = \"1 MB/s\""),
               "larderd.toml:2: unknown key \"job.a.remote_rat\": did you mean \"remote_rate\"?");

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/parquet_files.h"
 #include "tests/support/sample_data.h"
 #include "tests/support/temp_directory.h"
 
@@ -50,17 +51,38 @@ TEST(IndexDataset, DetectsTheFormatFromTheFiles) {
     EXPECT_EQ(format(), Format::raw);
 }
 
-TEST(IndexDataset, RefusesParquetUnlessTheFormatIsRaw) {
+TEST(IndexDataset, ParquetIsDetectedBesideHiddenFiles) {
     test::TempDirectory directory;
-    test::write_file(directory.path() / "data/part-0.parquet", "PAR1");
+    const std::string footer =
+        test::parquet_footer({"a"}, {{.row_count = 3, .columns = {{.name = "a", .offset = 4, .bytes = 60}}}});
+    test::write_file(directory.path() / "data/part-0.parquet", test::parquet_file(64, footer));
     test::write_file(directory.path() / "data/_SUCCESS", "x");
+    test::write_file(directory.path() / "data/_temporary/part-1.parquet", "x");
     IndexRequest request{.definition = {.url = directory / "data"}, .manifest = {.path = directory / "m"}};
-    const auto refused = index_dataset(request, {}, {});
-    ASSERT_FALSE(refused);
-    EXPECT_EQ(refused.error().code, ErrorCode::unsupported);
-    EXPECT_THAT(refused.error().message, HasSubstr("part-0.parquet: Parquet is not supported"));
-    request.definition.format = Format::raw;
-    EXPECT_TRUE(index_dataset(request, {}, {}));
+    const auto report = index_dataset(request, {}, {});
+    ASSERT_TRUE(report) << report.error().message;
+    EXPECT_EQ(report->definition.format, Format::parquet);
+    const auto manifest = protocol::Manifest::open(directory / "m");
+    ASSERT_TRUE(manifest && manifest->check());
+    EXPECT_EQ(manifest->sample_count(), 3u);
+    EXPECT_EQ(manifest->block_count(), 1u);
+    EXPECT_EQ(manifest->block(0).offset, 4u);
+    EXPECT_FALSE(manifest->block_details(0).empty());
+    test::write_file(directory.path() / "data/README.md", "x");
+    const auto mixed = index_dataset(request, {}, {});
+    ASSERT_TRUE(mixed) << mixed.error().message;
+    EXPECT_EQ(mixed->definition.format, Format::raw);
+    EXPECT_THAT(mixed->notes.back(), HasSubstr("give --format parquet"));
+    request.definition.columns = {"a"};
+    const auto columns_of_raw = index_dataset(request, {}, {});
+    ASSERT_FALSE(columns_of_raw);
+    EXPECT_THAT(columns_of_raw.error().message, HasSubstr("columns are for parquet; this dataset is raw"));
+}
+
+TEST(IndexDataset, ColumnsAreNamesSeparatedByCommas) {
+    EXPECT_EQ(parse_columns("image, label").value(), (std::vector<std::string>{"image", "label"}));
+    EXPECT_EQ(format_columns(std::vector<std::string>{"image", "label"}), "image,label");
+    for (const char* text : {"", "a,", ",a", "a,,b", "a, ,b", "a,b,a"}) EXPECT_FALSE(parse_columns(text)) << text;
 }
 
 TEST(IndexDataset, RefusesABlockSizeForARawDataset) {

@@ -1,0 +1,164 @@
+"""Rows of Parquet datasets, decoded by pyarrow: `Tables` makes a pyarrow.Table of a batch.
+
+    tables = larder.parquet.Tables()
+    with larder.Loader("clicks", batch_size=4096, decode_batch=tables) as loader:
+        for table in loader:
+            ...
+
+A row's bytes are spread over its row group, one chunk for each column. So a row group is decoded as a whole, once, and
+kept until all of its rows were taken; Arrow reads its compressed bytes where they are, in memory shared with the
+daemon. What it decodes is its own memory: tables outlive their batches.
+
+pyarrow is imported when the first table is made.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+
+from larder import _larder, options
+from larder.errors import Corrupt, InvalidArgument, Unsupported
+
+
+class _Decoded:
+    """A decoded block, and how many of its rows were not taken yet."""
+
+    def __init__(self, table: Any) -> None:
+        self.table = table
+        self.left = table.num_rows
+
+
+class Tables:
+    """Makes tables of batches: `tables(batch)` has a row for each sample, in the order of the batch.
+
+    Keeps decoded blocks, from the first of their rows to the last, as long as they fit `memory`; the block that is in
+    use is kept always. A shuffled loader mixes the rows of `shuffle_window_blocks` blocks, so that many blocks are in
+    use at once: where `memory` is less than they take, blocks are decoded again and again. May be pickled, and used
+    after a fork: the copy has decoded nothing.
+
+    Args:
+        columns: The columns to decode, among those chosen at `larder dataset add`. None: all of these.
+        memory: Bytes, or a size such as "2GiB", for decoded blocks.
+        use_threads: True lets Arrow decode columns on several threads.
+    """
+
+    def __init__(
+        self, columns: Sequence[str] | None = None, *, memory: int | str = "1GiB", use_threads: bool = True
+    ) -> None:
+        if isinstance(columns, str):
+            raise InvalidArgument(f"columns is {columns!r}; expected a list of names")
+        self._arguments = (None if columns is None else list(columns), memory, use_threads)
+        self._columns = self._arguments[0]
+        self._memory_bytes = options.size_bytes("memory", memory)
+        self._use_threads = use_threads
+        self._blocks: OrderedDict[tuple[int, int, int], _Decoded] = OrderedDict()
+        self._bytes = 0
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+        self.decoded_blocks = 0
+        """Blocks decoded so far. If they are more than the rows taken are of, `memory` is too small for the shuffle."""
+
+    def __call__(self, batch: _larder.Batch) -> Any:
+        """The rows of the batch as a pyarrow.Table."""
+        import numpy
+
+        pyarrow = _pyarrow()
+        groups = batch.row_groups()
+        if not groups:
+            return pyarrow.table({})
+        parts: list[Any] = []
+        places: list[Any] = []
+        with self._locked():
+            for block, view, rows_bytes, positions_bytes in groups:
+                rows = numpy.frombuffer(rows_bytes, numpy.uint32)
+                positions = numpy.frombuffer(positions_bytes, numpy.uint32)
+                table = self._table(batch, block, view, int(positions[0]), len(rows))
+                first = int(rows[0])
+                parts.append(table.slice(first, len(rows)) if _is_run(rows) else table.take(pyarrow.array(rows)))
+                places.append(positions)
+        joined = parts[0] if len(parts) == 1 else pyarrow.concat_tables(parts)
+        order = numpy.concatenate(places)
+        if _is_run(order):
+            return joined
+        back = numpy.empty(len(order), numpy.uint32)
+        back[order] = numpy.arange(len(order), dtype=numpy.uint32)
+        return joined.take(pyarrow.array(back))
+
+    def row(self, sample: _larder.Sample) -> dict[str, Any]:
+        """One row as a dict of its columns, as Python values."""
+        place = sample._row
+        if place is None:
+            raise InvalidArgument("the sample is not of a Parquet dataset")
+        block, row, index, batch = place
+        with self._locked():
+            table = self._table(batch, block, None, index, 1)
+        return {name: column[row].as_py() for name, column in zip(table.column_names, table.columns)}
+
+    def _locked(self) -> threading.Lock:
+        if self._pid != os.getpid():  # the lock may have been held by another thread of the parent
+            self._pid, self._lock = os.getpid(), threading.Lock()
+            self._blocks.clear()
+            self._bytes = 0
+        return self._lock
+
+    def _table(
+        self, batch: _larder.Batch, block: tuple[int, int, int], view: memoryview | None, index: int, taken: int
+    ) -> Any:
+        """The block's table. `index`: a sample of the batch that is in it; `taken`: rows that are now taken."""
+        held = self._blocks.pop(block, None)
+        if held is None:
+            if view is None:
+                view = next(group[1] for group in batch.row_groups() if group[0] == block)
+            held = _Decoded(self._decode(batch, view, index))
+            self.decoded_blocks += 1
+            self._bytes += held.table.nbytes
+        held.left -= taken
+        if held.left <= 0:
+            self._bytes -= held.table.nbytes
+            return held.table
+        self._blocks[block] = held
+        while self._bytes > self._memory_bytes and len(self._blocks) > 1:
+            _, oldest = self._blocks.popitem(last=False)
+            self._bytes -= oldest.table.nbytes
+        return held.table
+
+    def _decode(self, batch: _larder.Batch, view: memoryview, index: int) -> Any:
+        pyarrow = _pyarrow()
+        file = batch[index].key
+        chosen = batch.parquet_columns(index)
+        names = chosen if self._columns is None else self._columns
+        for name in names:
+            if name not in chosen:
+                raise InvalidArgument(f'the dataset has no column "{name}"; it has {", ".join(chosen)}')
+        try:
+            metadata = pyarrow.parquet.read_metadata(pyarrow.BufferReader(batch.parquet_footer(index)))
+            source = pyarrow.parquet.ParquetFile(pyarrow.BufferReader(view), metadata=metadata)
+            return source.read(columns=names, use_threads=self._use_threads).combine_chunks()
+        except (pyarrow.ArrowException, OSError) as error:
+            raise Corrupt(f"{file}: the rows cannot be decoded: {error}") from error
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        columns, memory, use_threads = self._arguments
+        return _remake, (columns, memory, use_threads)
+
+
+def _pyarrow() -> Any:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise Unsupported(f"rows of Parquet are decoded by the package pyarrow: {error}") from None
+    return pyarrow
+
+
+def _is_run(numbers: Any) -> bool:
+    """True if each number is the one before it plus 1."""
+    return bool((numbers[1:] == numbers[:-1] + 1).all())
+
+
+def _remake(columns: list[str] | None, memory: int | str, use_threads: bool) -> Tables:
+    return Tables(columns, memory=memory, use_threads=use_threads)
