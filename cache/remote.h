@@ -32,6 +32,18 @@ public:
     virtual std::int64_t ready_at_ns(std::uint64_t bytes) const = 0;
 };
 
+// The times of a read that its remote knows, of the steady clock. If the request was tried several times, `last_try_ns`
+// and the times after it are of the try that ended the read. 0: that try did not come so far.
+struct RemoteTimes {
+    std::uint32_t tries = 0;  // 0: the remote knows no times
+    bool is_new_connection = false;
+    std::int64_t first_try_ns = 0;
+    std::int64_t last_try_ns = 0;
+    std::int64_t sent_ns = 0;  // connected, and about to send the request
+    std::int64_t first_byte_ns = 0;
+    std::int64_t ended_ns = 0;
+};
+
 // One read in flight. The caller owns it and the memory of `into` until `done` has run. The characters of `path` must
 // live as long (they lie in the mapped manifest).
 struct RemoteRead {
@@ -44,6 +56,7 @@ struct RemoteRead {
     std::shared_ptr<RemotePayer> payer;  // pays for bytes beyond `into`; null: nobody pays
     std::uint64_t extra_bytes = 0;       // set when `done` runs: bytes taken and paid for beyond `into`
     void* remote_state = nullptr;        // used by the remote while the read runs
+    RemoteTimes* times = nullptr;        // filled in before `done` runs; null: nobody asks
 };
 
 // Settles the payment of a finished read whose `into` was counted and paid for when it began. Returns the bytes still

@@ -74,6 +74,7 @@ int run(int argc, char** argv) {
     larder::cli::add_whatif_command(app, context);
     larder::cli::add_events_command(app, context);
     larder::cli::add_top_command(app, context);
+    larder::cli::add_trace_command(app, context);
     larder::cli::add_shell_commands(app, context, [&app](const std::vector<std::string>& words) {
         if (const SeparateProgram* program = words.empty() ? nullptr : find_separate(words.front())) {
             return describe(*program, larder::cli::kManWord, {words.begin() + 1, words.end()});

@@ -87,6 +87,7 @@ std::span<const DaemonApi::Route> DaemonApi::routes() {
         Route{"GET", "/v1/jobs", &DaemonApi::get_jobs},
         Route{"PUT", "/v1/jobs/{name}/limit", &DaemonApi::put_job_limit},
         Route{"DELETE", "/v1/jobs/{name}/limit", &DaemonApi::delete_job_limit},
+        Route{"POST", "/v1/jobs/{name}/trace", &DaemonApi::post_trace},
         Route{"GET", "/v1/tasks/{id}", &DaemonApi::get_task},
         Route{"DELETE", "/v1/tasks/{id}", &DaemonApi::delete_task},
     };

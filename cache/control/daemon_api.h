@@ -67,6 +67,7 @@ private:
     void get_jobs(const Asked& asked, const HttpRespond& respond);
     void put_job_limit(const Asked& asked, const HttpRespond& respond);
     void delete_job_limit(const Asked& asked, const HttpRespond& respond);
+    void post_trace(const Asked& asked, const HttpRespond& respond);
     void get_task(const Asked& asked, const HttpRespond& respond);
     void delete_task(const Asked& asked, const HttpRespond& respond);
 

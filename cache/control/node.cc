@@ -144,6 +144,7 @@ Result<void> Node::start_shards() {
                                        control_);
     if (!started) return std::unexpected(started.error());
     shards_ = std::move(*started);
+    traces_ = std::make_unique<BlockTraces>(*shards_, control_);
     return {};
 }
 
@@ -226,6 +227,7 @@ void Node::save_promised_floor(double bytes_per_second, std::function<void(Resul
 
 void Node::run_periodic_work() {
     shards_->fail_overdue();
+    traces_->fail_overdue();
     serving_->retry_offline();
     send_datasets_to_peers();
     shards_->collect([this](const Result<ShardStatistics>& statistics) {

@@ -9,6 +9,7 @@
 //   ShardThreads   the data plane and its statistics               JobLimits      the bandwidth of each job
 //   Peers          sharing cached blocks with other nodes          Tasks          long work, and its progress
 //   UserDirectory  users and groups of the machine                 Warming        what the allocator wants warmed
+//   BlockTraces    what happens to a job's blocks, on request
 // Unless noted, call everything on the control thread. None of these calls blocks: results that need the data plane or
 // a disk come through a callback, also on the control thread.
 
@@ -18,6 +19,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "cache/control/block_traces.h"
 #include "cache/control/daemon_config.h"
 #include "cache/control/datasets.h"
 #include "cache/control/disk_reports.h"
@@ -80,6 +82,7 @@ public:
     UserDirectory& users() { return users_; }
     Tasks& tasks() { return tasks_; }
     ShardThreads& shards() { return *shards_; }
+    BlockTraces& traces() { return *traces_; }
     // Null if this node neither serves nor reads peers.
     Peers* peers() { return peers_.get(); }
     const RateMeter& rates() const { return rates_; }
@@ -110,6 +113,7 @@ private:
     std::unique_ptr<HttpTransfers> transfers_;  // outlives its readers
     std::unique_ptr<HttpTransfers> peer_transfers_;
     std::unique_ptr<ShardThreads> shards_;
+    std::unique_ptr<BlockTraces> traces_;
     std::unique_ptr<Peers> peers_;        // destroyed before the shards
     std::unique_ptr<WorkThread> files_;   // writes state files in order
     std::unique_ptr<WorkThread> memory_;  // unmaps dropped memory segments

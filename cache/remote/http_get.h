@@ -66,6 +66,7 @@ struct HttpGet {
     std::span<std::byte> into;
     std::uint64_t object_bytes = 0;      // expected, and of a text the most; 0: unknown. Set by a probe
     std::int64_t tag = 0;                // expected; 0: unknown. Set by a probe
+    bool wants_times = false;            // `times` are to be filled in
     std::int64_t retry_for_ns = 0;       // at most the transfers' retry_for_ns; 0: equal to it
     std::shared_ptr<RemotePayer> payer;  // pays for bytes received beyond the answer; null: nobody
 
@@ -77,6 +78,7 @@ struct HttpGet {
     std::vector<std::byte> body;  // result of `text`
     unsigned attempts = 0;
     std::uint64_t extra_bytes = 0;  // body bytes received beyond the answer
+    RemoteTimes times;              // if wanted
 
     // The state across tries, for the transfers' use. The get waits for its turn at the endpoint, or has one or two
     // tries in flight, or waits until its next try is due.

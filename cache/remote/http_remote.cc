@@ -67,6 +67,8 @@ private:
         read.attempts = 0;
         read.payer = request.payer;
         read.extra_bytes = 0;
+        read.wants_times = request.times != nullptr;
+        read.times = {};
         ++in_flight_;
         watch();
         transfers_.submit(read);
@@ -122,6 +124,7 @@ private:
         RemoteRead& request = *static_cast<RemoteRead*>(std::exchange(read.context, nullptr));
         request.remote_state = nullptr;
         request.extra_bytes = read.extra_bytes;
+        if (request.times != nullptr) *request.times = read.times;
         read.payer.reset();
         --in_flight_;
         BlockStatus status = BlockStatus::ok;

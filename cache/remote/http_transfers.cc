@@ -113,6 +113,8 @@ public:
     std::int64_t began_ns() const { return began_ns_; }
     std::uint64_t received_bytes() const { return received_bytes_; }  // body bytes, including unwanted ones
     std::int64_t first_byte_ns() const;                               // from the request to the answer's first byte
+    // Notes the times of this try, as part of those of its get. Call when libcurl has ended the transfer.
+    void note_times(RemoteTimes& times) const;
 
     HttpAttempt* next = nullptr;  // link in the list of idle attempts
 
@@ -399,6 +401,22 @@ std::int64_t HttpAttempt::first_byte_ns() const {
     // Leaves out the time to connect, which is unrelated to load.
     curl_easy_getinfo(easy_, CURLINFO_PRETRANSFER_TIME_T, &waited_us);
     return std::max<std::int64_t>(1, us - waited_us) * 1000;
+}
+
+void HttpAttempt::note_times(RemoteTimes& times) const {
+    // libcurl's times count from the beginning of the try; 0: the try did not come so far.
+    const auto time_ns = [&](CURLINFO which) {
+        curl_off_t us = 0;
+        curl_easy_getinfo(easy_, which, &us);
+        return us == 0 ? 0 : began_ns_ + us * 1000;
+    };
+    long connections = 0;
+    curl_easy_getinfo(easy_, CURLINFO_NUM_CONNECTS, &connections);
+    times.is_new_connection = connections > 0;
+    times.last_try_ns = began_ns_;
+    times.sent_ns = time_ns(CURLINFO_PRETRANSFER_TIME_T);
+    times.first_byte_ns = time_ns(CURLINFO_STARTTRANSFER_TIME_T);
+    times.ended_ns = time_ns(CURLINFO_TOTAL_TIME_T);
 }
 
 Verdict HttpAttempt::note_failure(Verdict verdict, int system_errno, const std::string& what) const {
@@ -770,6 +788,12 @@ private:
         get.tries.endpoint->limit.started();
         get.tries.endpoint->try_started(random_(), now_ns_);
         try_slot = &attempt;
+        if (get.wants_times) {
+            // The time of this turn may be some milliseconds old.
+            now_ns_ = clock_.now_ns();
+            if (get.attempts == 1) get.times.first_try_ns = now_ns_;
+            ++get.times.tries;
+        }
         if (auto begun = attempt.begin(get, options_.settings, now_ns_); !begun) {
             get.tries.endpoint->limit.ended();
             refund_deposit(get, try_slot);
@@ -821,6 +845,7 @@ private:
         }
         if (verdict != Verdict::ok) pay_for(get, attempt);
         const bool was_hedge = &attempt == get.tries.hedge;
+        if (get.wants_times) attempt.note_times(get.times);
         curl_multi_remove_handle(multi_, attempt.easy());
         refund_deposit(get, &attempt);
         release_attempt(was_hedge ? get.tries.hedge : get.tries.running);

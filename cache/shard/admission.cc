@@ -25,9 +25,9 @@ struct Admission::Compressing : CompressWork {
     } write;
 };
 
-Admission::Admission(DatasetStore& store, Compressor& compressor, Compression requested,
+Admission::Admission(DatasetStore& store, Compressor& compressor, Tracer& tracer, Compression requested,
                      std::function<void(std::uint32_t block_id, std::uint64_t bytes)> admitted)
-    : store_(store), compressor_(compressor), choice_(requested), admitted_(std::move(admitted)) {}
+    : store_(store), compressor_(compressor), tracer_(tracer), choice_(requested), admitted_(std::move(admitted)) {}
 
 Admission::~Admission() = default;
 
@@ -41,13 +41,21 @@ bool Admission::compresses(std::uint32_t payload_bytes, std::uint64_t dataset_by
 Admission::Block Admission::use_slot(const Fetch& fetch, std::uint32_t payload_crc) {
     fetch.consumer->refer();
     fetch.consumer->mark_busy(fetch);
+    if (fetch.trace) [[unlikely]]
+        tracer_.join(fetch.trace);
     return {.consumer = fetch.consumer,
             .slot = fetch.consumer->slot(fetch),
             .slot_page = fetch.slot_page,
             .slot_pages = fetch.slot_pages,
             .block_id = fetch.block_id,
             .payload_bytes = fetch.payload_bytes,
-            .payload_crc = payload_crc};
+            .payload_crc = payload_crc,
+            .trace = fetch.trace};
+}
+
+void Admission::note_admitted(const Block& block, Admitted to) {
+    if (BlockTrace* trace = tracer_.find(block.trace)) trace->admitted = to;
+    admitted_(block.block_id, block.payload_bytes);
 }
 
 void Admission::release_slot(const Block& block) {
@@ -84,6 +92,8 @@ void Admission::admit(const Fetch& fetch, std::uint32_t payload_crc, std::uint64
         auto& finished = static_cast<Compressing&>(done);
         finished.admission->finish_compression(finished);
     };
+    if (work.block.trace) [[unlikely]]
+        tracer_.open(work.block.trace, TraceStep::compress);
     compressor_.start(work);
 }
 
@@ -96,7 +106,10 @@ bool Admission::admit_to_memory(const Fetch& fetch, std::uint32_t payload_crc) {
     if (!reserved) return false;
     const std::byte* payload = fetch.consumer->slot(fetch) + kRecordHeaderBytes;
     std::memcpy(store_.payload(*reserved).data(), payload, fetch.payload_bytes);
-    if (store_.commit(*reserved, payload_crc)) admitted_(fetch.block_id, fetch.payload_bytes);
+    if (store_.commit(*reserved, payload_crc)) {
+        note_admitted({.block_id = fetch.block_id, .payload_bytes = fetch.payload_bytes, .trace = fetch.trace},
+                      Admitted::memory);
+    }
     return true;
 }
 
@@ -110,13 +123,18 @@ void Admission::write_slot(const Block& block, const Reservation& reservation) {
     write.finished = [](StoreWrite& done, std::int32_t result) noexcept {
         auto& written = static_cast<Write&>(done);
         Admission& admission = *written.admission;
-        if (result == 0) admission.admitted_(written.block.block_id, written.block.payload_bytes);
+        admission.end_write(written.block, result == 0);
         admission.release_slot(written.block);
+        admission.end_trace(written.block);
         --admission.in_flight_;
         admission.writes_.release(&written);
     };
+    if (block.trace) [[unlikely]]
+        tracer_.open(block.trace, TraceStep::disk_write);
     if (store_.write(write)) return;
+    end_write(block, false);
     release_slot(block);
+    end_trace(block);
     --in_flight_;
     writes_.release(&write);
 }
@@ -125,16 +143,19 @@ void Admission::write_slot(const Block& block, const Reservation& reservation) {
 void Admission::admit_uncompressed(const Block& block) {
     if (const auto reserved = store_.reserve(Tier::memory, block.block_id, block.payload_bytes)) {
         std::memcpy(store_.payload(*reserved).data(), block.slot + kRecordHeaderBytes, block.payload_bytes);
-        if (store_.commit(*reserved, block.payload_crc)) admitted_(block.block_id, block.payload_bytes);
+        if (store_.commit(*reserved, block.payload_crc)) note_admitted(block, Admitted::memory);
     } else if (const auto on_disk = store_.reserve(Tier::disk, block.block_id, block.payload_bytes)) {
         write_slot(block, *on_disk);
         return;
     }
     release_slot(block);
+    end_trace(block);
     --in_flight_;
 }
 
 void Admission::finish_compression(Compressing& work) {
+    if (work.block.trace) [[unlikely]]
+        tracer_.close(work.block.trace, TraceStep::compress);
     choice_.note(work.block.payload_bytes, work.stored_bytes > 0 ? work.stored_bytes : work.block.payload_bytes);
     if (work.stored_bytes == 0) {
         const Block block = work.block;
@@ -154,7 +175,7 @@ bool Admission::admit_compressed(Compressing& work) {
     if (auto reserved = store_.reserve(Tier::memory, block.block_id, work.stored_bytes)) {
         reserved->of = compressed_block;
         std::memcpy(store_.payload(*reserved).data(), work.record().data() + kRecordHeaderBytes, work.stored_bytes);
-        if (store_.commit(*reserved, work.stored_crc)) admitted_(block.block_id, block.payload_bytes);
+        if (store_.commit(*reserved, work.stored_crc)) note_admitted(block, Admitted::memory);
         return false;
     }
     auto reserved = store_.reserve(Tier::disk, block.block_id, work.stored_bytes);
@@ -167,13 +188,29 @@ bool Admission::admit_compressed(Compressing& work) {
     work.write.finished = [](StoreWrite& done, std::int32_t result) noexcept {
         Compressing& written = *static_cast<Compressing::Stored&>(done).work;
         Admission& admission = *written.admission;
-        if (result == 0) admission.admitted_(written.block.block_id, written.block.payload_bytes);
+        admission.end_write(written.block, result == 0);
         admission.release(written);
     };
-    return store_.write(work.write);
+    if (block.trace) [[unlikely]]
+        tracer_.open(block.trace, TraceStep::disk_write);
+    if (store_.write(work.write)) return true;
+    end_write(block, false);
+    return false;
+}
+
+void Admission::end_write(const Block& block, bool is_written) {
+    if (block.trace) [[unlikely]]
+        tracer_.close(block.trace, TraceStep::disk_write);
+    if (is_written) note_admitted(block, Admitted::disk);
+}
+
+void Admission::end_trace(const Block& block) {
+    if (block.trace) [[unlikely]]
+        tracer_.leave(block.trace);
 }
 
 void Admission::release(Compressing& work) {
+    end_trace(work.block);
     --in_flight_;
     idle_.push_back(&work);
 }

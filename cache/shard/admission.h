@@ -13,6 +13,7 @@
 #include "cache/shard/compressor.h"
 #include "cache/shard/fetch.h"
 #include "cache/shard/pool.h"
+#include "cache/shard/tracer.h"
 #include "cache/store/compression.h"
 #include "cache/store/store.h"
 
@@ -23,9 +24,9 @@ public:
     // The most bytes that the shard compresses at one time. A block above the limit is not admitted this time.
     static constexpr std::uint64_t kCompressingBytesMax = std::uint64_t{64} << 20;
 
-    // Calls `admitted` with each block id and the block's uncompressed bytes once the block can be found. `store` and
-    // `compressor` must outlive the Admission.
-    Admission(DatasetStore& store, Compressor& compressor, Compression requested,
+    // Calls `admitted` with each block id and the block's uncompressed bytes once the block can be found. `store`,
+    // `compressor` and `tracer` must outlive the Admission.
+    Admission(DatasetStore& store, Compressor& compressor, Tracer& tracer, Compression requested,
               std::function<void(std::uint32_t block_id, std::uint64_t bytes)> admitted);
     ~Admission();
 
@@ -47,11 +48,12 @@ private:
         std::uint32_t block_id = 0;
         std::uint32_t payload_bytes = 0;
         std::uint32_t payload_crc = 0;
+        TraceId trace;
     };
     struct Write;
     struct Compressing;
 
-    static Block use_slot(const Fetch& fetch, std::uint32_t payload_crc);
+    Block use_slot(const Fetch& fetch, std::uint32_t payload_crc);
     void release_slot(const Block& block);
     bool admit_to_memory(const Fetch& fetch, std::uint32_t payload_crc);
     void admit_uncompressed(const Block& block);
@@ -59,9 +61,14 @@ private:
     void finish_compression(Compressing& work);
     bool admit_compressed(Compressing& work);
     void release(Compressing& work);
+    void end_write(const Block& block, bool is_written);
+    void note_admitted(const Block& block, Admitted to);
+    // The admission has come to its end, with or without the block.
+    void end_trace(const Block& block);
 
     DatasetStore& store_;
     Compressor& compressor_;
+    Tracer& tracer_;
     CompressionChoice choice_;
     std::function<void(std::uint32_t block_id, std::uint64_t bytes)> admitted_;
     std::size_t in_flight_ = 0;

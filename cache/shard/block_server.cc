@@ -34,12 +34,13 @@ BlockServer::BlockServer(DatasetSetup setup, const Shared& shared)
       device_(shared.device),
       disk_reads_(shared.disk_reads),
       digester_(shared.digester),
+      tracer_(shared.tracer),
       now_ns_(shared.now_ns),
       store_(std::move(setup.store)),
       remote_(std::move(setup.remote)),
       peers_(shared.device),
       manifest_(std::move(setup.manifest)),
-      admission_(*store_, shared.compressor, setup.definition.compression,
+      admission_(*store_, shared.compressor, shared.tracer, setup.definition.compression,
                  [this](std::uint32_t block_id, std::uint64_t bytes) { note_admitted(block_id, bytes); }),
       digests_(shared.takes_digests ? std::make_shared<ReadDigests>() : nullptr) {
     missing_.reserve(4096);
@@ -65,7 +66,7 @@ Fetch& BlockServer::new_fetch(Consumer& consumer, const protocol::Manifest& mani
     return fetch;
 }
 
-bool BlockServer::serve(Fetch& fetch, bool slot_ready) {
+bool BlockServer::serve(Fetch& fetch, bool slot_ready, std::int64_t waiting_since_ns) {
     auto location = fetch.is_refetch ? std::nullopt : store_->find(fetch.block_id);
     const auto in_memory = [&] { return location && location->segment->tier() == Tier::memory; };
     if (!slot_ready && !in_memory()) {
@@ -75,6 +76,8 @@ bool BlockServer::serve(Fetch& fetch, bool slot_ready) {
     fetch.consumer->refer();
 
     ShardJob& job = fetch.consumer->job();
+    if (job.recording != 0) [[unlikely]]
+        begin_trace(fetch, waiting_since_ns);
     if (fetch.epoch != job.epoch && job.begins_epoch(fetch.epoch, now_ns_)) {
         begin_epoch(job, fetch.epoch, fetch.consumer->manifest());
     }
@@ -114,6 +117,8 @@ void BlockServer::fail(Fetch& fetch, BlockStatus status, int system_errno) {
 
 // Gives the consumer the result that is in `fetch`.
 void BlockServer::deliver(Fetch& fetch) {
+    if (fetch.trace) [[unlikely]]
+        end_trace(fetch);
     ShardJob& job = fetch.consumer->job();
     if (fetch.status == BlockStatus::ok && fetch.consumer->cached_only()) {
         ++counters_.lent_blocks;
@@ -191,7 +196,10 @@ void BlockServer::read_from_disk(Fetch& fetch, const BlockLocation& location) {
         read_fetch.server->disk_read_done(read_fetch, result);
     };
     static_assert(offsetof(Fetch, operation) == 0);
-    if (disk_reads_.start(fetch)) continue_disk_read(fetch);
+    const bool may_read = disk_reads_.start(fetch);
+    if (fetch.trace) [[unlikely]]
+        tracer_.open(fetch.trace, may_read ? TraceStep::disk_read : TraceStep::disk_wait);
+    if (may_read) continue_disk_read(fetch);
 }
 
 void BlockServer::continue_disk_read(Fetch& fetch) {
@@ -213,8 +221,22 @@ void BlockServer::disk_read_done(Fetch& fetch, std::int32_t result) {
             }
         }
     }
-    if (Fetch* next = disk_reads_.finish(); next != nullptr) next->server->continue_disk_read(*next);
+    if (Fetch* next = disk_reads_.finish(); next != nullptr) {
+        if (next->trace) [[unlikely]] {
+            const std::int64_t now_ns = tracer_.now_ns();
+            tracer_.close(next->trace, TraceStep::disk_wait, now_ns);
+            tracer_.open(next->trace, TraceStep::disk_read, now_ns);
+        }
+        next->server->continue_disk_read(*next);
+    }
+    if (fetch.trace) [[unlikely]] {
+        const std::int64_t now_ns = tracer_.now_ns();
+        tracer_.close(fetch.trace, TraceStep::disk_read, now_ns);
+        tracer_.open(fetch.trace, TraceStep::check, now_ns);
+    }
     const bool is_good = result > 0 && fetch.read_bytes >= fetch.record_bytes && record_is_good(fetch);
+    if (fetch.trace) [[unlikely]]
+        tracer_.close(fetch.trace, TraceStep::check);
     store_->drop_reference(*fetch.segment);
     fetch.segment = nullptr;
     if (is_good) {
@@ -341,6 +363,7 @@ ShardJob& BlockServer::job(const std::string& name, std::shared_ptr<TokenBucket>
     ShardJob& job = *jobs_.back();
     job.name = name;
     job.bucket = std::move(bucket);
+    job.recording = tracer_.number_of(name);
     return job;
 }
 
@@ -410,6 +433,11 @@ void BlockServer::read_from_remote(Fetch& fetch) {
     fetch.miss = &miss;
     fetch.joined = miss.started;
     miss.waiters.push(fetch);
+    if (fetch.trace) [[unlikely]] {
+        miss.is_traced = true;
+        if (BlockTrace* trace = tracer_.find(fetch.trace)) trace->joined = miss.started;
+        if (miss.started) tracer_.open(fetch.trace, miss.peer != 0 ? TraceStep::peer_read : TraceStep::remote_read);
+    }
     if (is_new && !fetch.is_refetch && start_at_peer(miss, fetch)) return;
     if (!miss.started) queue_for_tokens(fetch);
 }
@@ -419,6 +447,8 @@ void BlockServer::queue_for_tokens(Fetch& fetch) {
     LARDER_ASSERT(!fetch.queued);
     fetch.queued = true;
     fetch.consumer->job().queue.push(fetch);
+    if (fetch.trace) [[unlikely]]
+        tracer_.open(fetch.trace, TraceStep::token_wait);
 }
 
 std::int64_t BlockServer::pump() {
@@ -494,6 +524,12 @@ void BlockServer::start(Miss& miss, ShardJob& payer) {
         ++counters->remote_reads;
         counters->remote_read_bytes += miss.payload_bytes;
     }
+    if (miss.is_traced) [[unlikely]] {
+        close_step(miss, TraceStep::token_wait);
+        open_step(miss, TraceStep::remote_read);
+        miss.remote_times = {};
+        miss.times = &miss.remote_times;
+    }
     remote_->read(miss);
 }
 
@@ -503,7 +539,13 @@ void BlockServer::remote_read_done(Miss& miss, BlockStatus status, int system_er
         const std::uint64_t extra_bytes = settle_payment(miss, status);
         for (BlockCounters* counters : {&counters_, &payer->counters}) counters->remote_read_bytes += extra_bytes;
     }
+    if (miss.is_traced) [[unlikely]] {
+        close_read(miss, TraceStep::remote_read);
+        open_step(miss, TraceStep::check);
+    }
     const std::uint32_t payload_crc = status == BlockStatus::ok ? crc32c(miss.into) : 0;
+    if (miss.is_traced) [[unlikely]]
+        close_step(miss, TraceStep::check);
     if (status == BlockStatus::ok && !has_right_checksum(miss, payload_crc)) {
         for (BlockCounters* counters : {&counters_, &miss.leader->consumer->job().counters}) ++counters->remote_corrupt;
         if (try_again(miss)) return;
@@ -534,11 +576,15 @@ void BlockServer::take_digest(Miss& miss, ReadDigests* note_in, void (*done)(Bac
         if (digesting.note_in != nullptr) digesting.note_in->note(digesting.miss->block_id, digesting.digest);
     };
     miss.digest_work.done = done;
+    if (miss.is_traced) [[unlikely]]
+        open_step(miss, TraceStep::digest);
     digester_.start(miss.digest_work);
 }
 
 void BlockServer::finish_remote_read(Miss& miss) {
     const std::uint32_t payload_crc = miss.payload_crc;
+    if (miss.is_traced) [[unlikely]]
+        close_step(miss, TraceStep::digest);
     missing_.erase(miss.block_id);
     settle_damage_reports(miss, payload_crc);
     if (!miss.reservation) {
@@ -558,6 +604,8 @@ void BlockServer::finish_remote_read(Miss& miss) {
     store_->add_reference(segment);
     if (store_->commit(*miss.reservation, payload_crc)) {
         note_admitted(miss.block_id, miss.payload_bytes);
+        if (miss.is_traced) [[unlikely]]
+            note_admitted_to_memory(miss);
     } else {
         // The segment was dropped during the read, so the bytes are delivered in the waiters' slots.
         miss.reservation.reset();
@@ -610,7 +658,11 @@ bool BlockServer::requeue(Miss& miss) {
     for (Fetch* waiter : miss.waiters) {
         if (waiter->consumer->closed()) continue;
         any = true;
-        if (!waiter->queued) queue_for_tokens(*waiter);
+        if (!waiter->queued) {
+            queue_for_tokens(*waiter);
+        } else if (waiter->trace) {
+            tracer_.open(waiter->trace, TraceStep::token_wait);
+        }
     }
     if (any) miss.started = false;
     return any;
@@ -678,12 +730,18 @@ bool BlockServer::start_at_peer(Miss& miss, Fetch& fetch) {
     miss.object_bytes = kRecordHeaderBytes + std::uint64_t{miss.payload_bytes};
     miss.object_mtime_ns = 0;
     miss.into = {fetch.consumer->slot(fetch), kRecordHeaderBytes + std::size_t{miss.payload_bytes}};
+    if (miss.is_traced) [[unlikely]] {
+        open_step(miss, TraceStep::peer_read);
+        miss.times = &miss.remote_times;
+    }
     peers_.read(link, miss);
     return true;
 }
 
 // Requeues the miss for the remote if the peer's read failed or its bytes are wrong.
 void BlockServer::peer_read_done(Miss& miss, BlockStatus status) {
+    if (miss.is_traced) [[unlikely]]
+        close_read(miss, TraceStep::peer_read);
     const std::span<std::byte> record = miss.into;
     miss.into = record.subspan(kRecordHeaderBytes);
     bool is_good = status == BlockStatus::ok;
@@ -702,6 +760,8 @@ void BlockServer::peer_read_done(Miss& miss, BlockStatus status) {
 }
 
 void BlockServer::finish_peer_read(Miss& miss, BlockStatus status, bool is_good) {
+    if (miss.is_traced) [[unlikely]]
+        close_step(miss, TraceStep::digest);
     // Only the remote's bytes can settle a damage report that arrived meanwhile.
     bool is_refetch = false;
     for (const Fetch* waiter : miss.waiters) is_refetch |= waiter->is_refetch;
@@ -771,6 +831,75 @@ bool BlockServer::offer_to_peer(const Miss& miss, std::uint32_t payload_crc) {
     offered_bytes_in_flight_ += offer.into.size();
     peers_.offer(peer, offer);
     return true;
+}
+
+// --- traces
+
+bool BlockServer::trace(std::string_view name, std::uint32_t recording) {
+    for (const auto& job : jobs_) {
+        if (job->name != name) continue;
+        job->recording = recording;
+        return true;
+    }
+    return false;
+}
+
+void BlockServer::begin_trace(Fetch& fetch, std::int64_t waiting_since_ns) {
+    const std::int64_t now_ns = tracer_.now_ns();
+    const bool has_waited = waiting_since_ns != 0;
+    fetch.trace = tracer_.begin(fetch.consumer->job().recording, {.dataset_id = dataset_id_,
+                                                                  .block = fetch.block,
+                                                                  .payload_bytes = fetch.payload_bytes,
+                                                                  .epoch = fetch.epoch,
+                                                                  .taken_ns = has_waited ? waiting_since_ns : now_ns});
+    if (fetch.trace && has_waited) {
+        tracer_.add(fetch.trace, {.step = TraceStep::slot_wait, .began_ns = waiting_since_ns, .ended_ns = now_ns});
+    }
+}
+
+void BlockServer::end_trace(const Fetch& fetch) {
+    BlockTrace* const trace = tracer_.find(fetch.trace);
+    if (trace == nullptr) return;
+    trace->delivered_ns = tracer_.now_ns();
+    trace->status = fetch.status;
+    trace->source = fetch.status == BlockStatus::ok ? fetch.source : BlockSource::none;
+    trace->system_errno = fetch.system_errno;
+    // Steps that the end of the miss has cut off.
+    for (std::size_t i = 0; i < trace->span_count; ++i) {
+        TraceSpan& span = trace->spans[i];
+        if (span.ended_ns == 0 && !is_after_delivery(span.step)) span.ended_ns = trace->delivered_ns;
+    }
+    tracer_.leave(fetch.trace);
+}
+
+void BlockServer::open_step(const Miss& miss, TraceStep step) {
+    const std::int64_t now_ns = tracer_.now_ns();
+    for (const Fetch* waiter : miss.waiters) {
+        if (waiter->trace) tracer_.open(waiter->trace, step, now_ns);
+    }
+}
+
+void BlockServer::close_step(const Miss& miss, TraceStep step) {
+    const std::int64_t now_ns = tracer_.now_ns();
+    for (const Fetch* waiter : miss.waiters) {
+        if (waiter->trace) tracer_.close(waiter->trace, step, now_ns);
+    }
+}
+
+// Closes a read from the remote or a peer, and adds its parts.
+void BlockServer::close_read(const Miss& miss, TraceStep step) {
+    const std::int64_t now_ns = tracer_.now_ns();
+    for (const Fetch* waiter : miss.waiters) {
+        if (!waiter->trace) continue;
+        const std::int64_t began_ns = tracer_.close(waiter->trace, step, now_ns);
+        if (began_ns != 0) tracer_.add_parts(waiter->trace, began_ns, miss.remote_times);
+    }
+}
+
+void BlockServer::note_admitted_to_memory(const Miss& miss) {
+    for (const Fetch* waiter : miss.waiters) {
+        if (BlockTrace* trace = tracer_.find(waiter->trace)) trace->admitted = Admitted::memory;
+    }
 }
 
 BlockDigest BlockServer::trusted_digest(const Fetch& fetch) const {

@@ -31,6 +31,7 @@
 #include "cache/shard/shard.h"
 #include "cache/shard/shard_job.h"
 #include "cache/shard/statistics.h"
+#include "cache/shard/tracer.h"
 #include "cache/store/store.h"
 
 namespace larder::cache {
@@ -43,6 +44,7 @@ public:
         DiskReads& disk_reads;
         Compressor& compressor;
         Background& digester;
+        Tracer& tracer;
         const std::int64_t& now_ns;  // the time of the current turn
         bool takes_digests = false;  // of blocks that come from the remote, to check peers by
     };
@@ -60,8 +62,12 @@ public:
     // and gives the fetch to `serve` at once.
     Fetch& new_fetch(Consumer& consumer, const protocol::Manifest& manifest, std::uint32_t block);
     // Serves the fetch. `slot_ready`: the slot may be written. If the block needs a slot that is not ready, drops the
-    // fetch and returns false.
-    bool serve(Fetch& fetch, bool slot_ready = true);
+    // fetch and returns false. `waiting_since_ns`: what wait_begins_ns() was when that happened to the same request.
+    bool serve(Fetch& fetch, bool slot_ready = true, std::int64_t waiting_since_ns = 0);
+    // The time from which a fetch of this job waits for its slot; 0 if the job's blocks are not traced.
+    std::int64_t wait_begins_ns(const ShardJob& job) const { return job.recording == 0 ? 0 : tracer_.now_ns(); }
+    // Traces the blocks of the jobs of this name in the recording of this number. False if there are none.
+    bool trace(std::string_view job, std::uint32_t recording);
 
     // True if this turn has answered requests whose latency is not recorded yet.
     bool any_answered_at_once() const { return any_answered_at_once_; }
@@ -154,6 +160,13 @@ private:
     void fail(Fetch& fetch, protocol::BlockStatus status, int system_errno = 0);
     void deliver(Fetch& fetch);
     void deliver_from_memory(Fetch& fetch, const BlockLocation& location);
+    void begin_trace(Fetch& fetch, std::int64_t waiting_since_ns);
+    void end_trace(const Fetch& fetch);
+    // Open and close a step of all traced waiters.
+    void open_step(const Miss& miss, TraceStep step);
+    void close_step(const Miss& miss, TraceStep step);
+    void close_read(const Miss& miss, TraceStep step);
+    void note_admitted_to_memory(const Miss& miss);
     void note_admitted(std::uint32_t block_id, std::uint64_t bytes);
     void forget_ended_jobs();
     void begin_epoch(ShardJob& job, std::uint32_t epoch, const protocol::Manifest& manifest);
@@ -166,6 +179,7 @@ private:
     Device& device_;
     DiskReads& disk_reads_;
     Background& digester_;
+    Tracer& tracer_;
     const std::int64_t& now_ns_;
     std::unique_ptr<DatasetStore> store_;
     std::unique_ptr<Remote> remote_;

@@ -16,6 +16,7 @@
 #include "cache/remote.h"
 #include "cache/shard/background.h"
 #include "cache/shard/read_digests.h"
+#include "cache/shard/tracer.h"
 #include "cache/store/store.h"
 
 namespace larder::cache {
@@ -53,6 +54,7 @@ struct Fetch {
     std::int64_t started_ns = 0;
     std::uint32_t record_bytes = 0;
     std::uint32_t read_bytes = 0;
+    TraceId trace;
 
     // The result, complete when the consumer takes it.
     protocol::BlockStatus status = protocol::BlockStatus::ok;
@@ -125,7 +127,9 @@ struct Miss : RemoteRead {
     std::uint32_t payload_crc = 0;
     BlockDigest expected;  // of the bytes that the peer should send; not known: the peer is trusted
     DigestWork digest_work;
+    RemoteTimes remote_times;  // of the last read, if it was traced
     bool started = false;
+    bool is_traced = false;    // a waiter has a trace
     bool failed_once = false;  // the bytes did not match the manifest's checksum
 };
 

@@ -144,7 +144,7 @@ bool Session::fetch(const Request& request) {
     ++in_service_;
     if (!try_serve(request, pages)) {
         populate_slots(request.slot_page + pages);
-        deferred_.push_back(request);
+        deferred_.push_back({request, server_.wait_begins_ns(job())});
     }
     return true;
 }
@@ -162,7 +162,7 @@ void Session::slots_populated(std::uint64_t bytes) {
     if (!deferred_.empty()) retry_deferred();
 }
 
-bool Session::try_serve(const Request& request, std::uint32_t pages) {
+bool Session::try_serve(const Request& request, std::uint32_t pages, std::int64_t waiting_since_ns) {
     if (any_page(busy_pages_, request.slot_page, pages)) return false;
     Fetch& fetch = server_.new_fetch(*this, manifest(), request.block);
     fetch.tag = request.tag;
@@ -171,15 +171,15 @@ bool Session::try_serve(const Request& request, std::uint32_t pages) {
     fetch.epoch = request.epoch;
     fetch.is_refetch = request.operation == RequestOperation::refetch;
     fetch.damaged_crc = request.damaged_crc;
-    return server_.serve(fetch, request.slot_page + pages <= populated_pages_);
+    return server_.serve(fetch, request.slot_page + pages <= populated_pages_, waiting_since_ns);
 }
 
 void Session::retry_deferred() {
     std::size_t still_deferred = 0;
     for (std::size_t i = 0; i < deferred_.size(); ++i) {
-        const Request request = deferred_[i];
-        const std::uint32_t pages = run_pages_[request.slot_page] & ~kInService;
-        if (!try_serve(request, pages)) deferred_[still_deferred++] = request;
+        const Deferred deferred = deferred_[i];
+        const std::uint32_t pages = run_pages_[deferred.request.slot_page] & ~kInService;
+        if (!try_serve(deferred.request, pages, deferred.since_ns)) deferred_[still_deferred++] = deferred;
     }
     deferred_.resize(still_deferred);
 }

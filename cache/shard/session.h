@@ -114,7 +114,7 @@ private:
     bool serve(const protocol::Request& request);
     bool fetch(const protocol::Request& request);
     // False if the fetch must wait until its pages may be written.
-    bool try_serve(const protocol::Request& request, std::uint32_t pages);
+    bool try_serve(const protocol::Request& request, std::uint32_t pages, std::int64_t waiting_since_ns = 0);
     // Asks to populate the slots up to `end_page` and somewhat beyond, so that few requests are made.
     void populate_slots(std::uint32_t end_page);
     // Takes back a slot. False if the client does not hold the slot or its fetch is not complete.
@@ -133,16 +133,20 @@ private:
     std::uint32_t request_head_ = 0;
     std::uint32_t completion_tail_ = 0;
     std::uint32_t published_tail_ = 0;
-    std::uint32_t in_service_ = 0;             // fetches taken and not yet completed
-    std::vector<std::uint64_t> held_pages_;    // held by the client
-    std::vector<std::uint64_t> busy_pages_;    // busy: being read by the daemon
-    std::vector<std::uint32_t> run_pages_;     // length of the held run that begins at this page (0: none), with
-                                               // kInService while its fetch is not complete
-    std::uint32_t populated_pages_;            // the number of pages populated, from the first on
-    std::uint32_t wanted_pages_;               // the number of pages asked for
-    std::vector<protocol::Request> deferred_;  // fetches into pages that are busy or not populated yet
-    std::vector<const Segment*> segments_;     // sent to the client
-    std::vector<std::uint64_t> sent_bits_;     // the same segments as bits by segment id
+    std::uint32_t in_service_ = 0;           // fetches taken and not yet completed
+    std::vector<std::uint64_t> held_pages_;  // held by the client
+    std::vector<std::uint64_t> busy_pages_;  // busy: being read by the daemon
+    std::vector<std::uint32_t> run_pages_;   // length of the held run that begins at this page (0: none), with
+                                             // kInService while its fetch is not complete
+    std::uint32_t populated_pages_;          // the number of pages populated, from the first on
+    std::uint32_t wanted_pages_;             // the number of pages asked for
+    struct Deferred {
+        protocol::Request request;
+        std::int64_t since_ns;  // see BlockServer::wait_begins_ns
+    };
+    std::vector<Deferred> deferred_;        // fetches into pages that are busy or not populated yet
+    std::vector<const Segment*> segments_;  // sent to the client
+    std::vector<std::uint64_t> sent_bits_;  // the same segments as bits by segment id
     std::vector<PendingUnmap> unmapping_;
     std::string breach_;
     RankTime rank_time_;

@@ -10,6 +10,7 @@
 #include "cache/shard/disk_reads.h"
 #include "cache/shard/scan.h"
 #include "cache/shard/session.h"
+#include "cache/shard/tracer.h"
 
 namespace larder::cache {
 namespace {
@@ -31,7 +32,8 @@ struct Shard::State {
           now_ns(with_clock.now_ns()),
           disk_reads(with_options.disk_reads_in_flight_max),
           compressor(on_device, with_options.background_threads),
-          digester(on_device, "digest", with_options.background_threads) {}
+          digester(on_device, "digest", with_options.background_threads),
+          tracer(with_clock) {}
 
     Device& device;
     const Clock& clock;
@@ -40,6 +42,7 @@ struct Shard::State {
     DiskReads disk_reads;
     Compressor compressor;
     Background digester;
+    Tracer tracer;
     std::uint64_t protocol_violations = 0;
     std::int64_t breach_lines_since_ns = 0;
     unsigned breach_lines = 0;
@@ -104,6 +107,7 @@ void Shard::add_dataset(DatasetSetup setup) {
                                                                     .disk_reads = state_->disk_reads,
                                                                     .compressor = state_->compressor,
                                                                     .digester = state_->digester,
+                                                                    .tracer = state_->tracer,
                                                                     .now_ns = state_->now_ns,
                                                                     .takes_digests = state_->options.takes_digests});
     const bool added = state_->servers.emplace(dataset_id, std::move(server)).second;
@@ -353,6 +357,24 @@ std::int64_t Shard::State::run_scans() {
     return wake_ns;
 }
 
+// --- traces
+
+Result<void> Shard::start_trace(std::shared_ptr<TraceRecording> recording, std::int64_t limit_ns) {
+    TraceRecording& started = *recording;
+    if (auto done = state_->tracer.start(std::move(recording), limit_ns); !done) return done;
+    bool is_known = false;
+    for (const auto& [id, server] : state_->servers) is_known |= server->trace(started.job, started.number);
+    if (is_known) return {};
+    started.done = nullptr;
+    state_->tracer.stop(started);
+    state_->tracer.end_due(state_->now_ns, kNever_ns);
+    return fail(ErrorCode::not_found, "no job \"" + started.job + "\" has connected to this node");
+}
+
+void Shard::stop_trace(const TraceRecording& recording) {
+    state_->tracer.stop(recording);
+}
+
 // --- other nodes
 
 void Shard::lend(std::uint64_t dataset_id, std::shared_ptr<const protocol::Manifest> manifest, std::uint32_t block,
@@ -429,6 +451,7 @@ void Shard::turn(std::int64_t deadline_ns) {
     const bool busy = state.take_requests();
     std::int64_t wake_ns = std::min(deadline_ns, state.run_scans());
     for (const auto& [id, server] : state.servers) wake_ns = std::min(wake_ns, server->pump());
+    wake_ns = std::min(wake_ns, state.tracer.end_due(state.now_ns, kNever_ns));
     state.publish();
     state.note_posted();
     for (const auto& session : state.sessions) wake_ns = std::min(wake_ns, session->unmap_deadline_ns());
@@ -463,6 +486,7 @@ void Shard::drain(std::int64_t deadline_ns) {
 void Shard::stop(std::int64_t deadline_ns) {
     State& state = *state_;
     drain(deadline_ns);
+    state.tracer.end_all();
     state.compressor.stop();
     state.digester.stop();
     state.device.stop();

@@ -24,6 +24,7 @@
 #include "cache/device/client_socket.h"
 #include "cache/protocol/manifest.h"
 #include "cache/remote.h"
+#include "cache/shard/block_trace.h"
 #include "cache/shard/held_blocks.h"
 #include "cache/shard/lender.h"
 #include "cache/shard/offered_blocks.h"
@@ -111,6 +112,12 @@ public:
     // caller, who may set its `cancel`.
     Result<void> start_scan(std::uint64_t dataset_id, ScanKind kind, std::shared_ptr<TokenBucket> bucket,
                             std::shared_ptr<ScanProgress> progress);
+
+    // Records what happens to the blocks that the job asks for, for `limit_ns` at most. Fails with not_found if no
+    // dataset of this shard knows the job, with already_exists if the job is recorded. Calls nothing if it fails.
+    Result<void> start_trace(std::shared_ptr<TraceRecording> recording, std::int64_t limit_ns);
+    // Ends the recording early. Does nothing if it has ended.
+    void stop_trace(const TraceRecording& recording);
 
     // Lends a block to other nodes. Calls `lend` once, on this thread, with the block as it is cached here, or with
     // nothing if the block is not cached or the dataset is unknown. `return_block` takes the token back.

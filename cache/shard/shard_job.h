@@ -22,6 +22,7 @@ struct ShardJob {
     std::shared_ptr<TokenBucket> bucket;
     BlockCounters counters;
     std::uint32_t sessions = 0;
+    std::uint32_t recording = 0;  // the number of its recording (tracer.h); 0: its blocks are not traced
     std::uint32_t epoch = 0;
     std::uint64_t unread_bytes = 0;
     std::uint64_t effective_bytes = 0;

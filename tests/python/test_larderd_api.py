@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import os
 import pathlib
+import threading
 import time
 
+import larder
 import pytest
 from conftest import Daemon
 from description import Description
@@ -105,6 +107,21 @@ def test_every_answer_fits_its_schema_and_all_documented_ones_are_seen(
     request("PUT", "/v1/jobs/train/limit", {"rate_bytes_per_second": -1}, 400)
     assert [job["job"] for job in request("GET", "/v1/jobs")["jobs"]] == ["train"]
     request("DELETE", "/v1/jobs/train/limit")
+    loader = larder.Loader("images", socket=own_daemon.socket, job="train", batch_size=1)
+    next(iter(loader))
+    assert request("POST", "/v1/jobs/train/trace", {"seconds": 0.01, "blocks": 10})["ended_by"] == "time"
+    again: list[Answer] = []
+    while not again or again[-1].status != 409:  # the two traces may begin in any order
+        pair = [threading.Thread(target=lambda: again.append(
+            ask_daemon(own_daemon, "POST", "/v1/jobs/train/trace", {"seconds": 0.5}))) for _ in range(2)]  # fmt: skip
+        for thread in pair:
+            thread.start()
+        for thread in pair:
+            thread.join()
+        again.sort(key=lambda answer: answer.status)
+    node_description.check_answer("POST", "/v1/jobs/train/trace", again[-1])
+    request("POST", "/v1/jobs/train/trace", {"seconds": 0}, 400)
+    request("POST", "/v1/jobs/nobody/trace", None, 404)
     request("DELETE", "/v1/jobs/(scan)/limit", None, 400)
 
     task = run_task("/v1/datasets/images/verify")["id"]
@@ -127,6 +144,7 @@ def test_requests_outside_the_schema_are_refused(own_daemon: Daemon, node_descri
         ("PUT", "/v1/datasets/x/quota", {"auto": True, "memory_bytes": 1}),
         ("POST", "/v1/datasets/x/verify", {"remote": "yes"}),
         ("PUT", "/v1/jobs/x/limit", {}),
+        ("POST", "/v1/jobs/x/trace", {"seconds": 100}),
         ("PUT", "/v1/jobs/x/limit", {"rate_bytes_per_second": 1, "burst_bytes": -1}),
     ]
     for method, target, body in cases:

@@ -64,9 +64,9 @@ Error with_option_names(Error error,
 }
 
 Result<json::value> call(const Context& context, std::string_view method, const std::string& target,
-                         const json::value& body) {
+                         const json::value& body, const HttpClientOptions& options) {
     const std::string text = body.is_null() ? "" : json_text(body);
-    auto response = http_request(context.admin_socket, method, target, text);
+    auto response = http_request(context.admin_socket, method, target, text, options);
     if (!response) {
         if (response.error().system_errno == EPROTOTYPE) {
             return fail(ErrorCode::invalid_argument,

@@ -21,7 +21,7 @@
 namespace larder::cli {
 
 Result<boost::json::value> call(const Context& context, std::string_view method, const std::string& target,
-                                const boost::json::value& body = nullptr);
+                                const boost::json::value& body = nullptr, const HttpClientOptions& options = {});
 
 // A task that has ended, as the daemon reports it, with the task's error if it failed.
 struct EndedTask {

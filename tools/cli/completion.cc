@@ -87,7 +87,7 @@ NameKind kind_of(const CommandText& command, const OptionText& option) {
     const std::string_view line = command.line;
     if (std::ranges::find(option.names, "--dataset") != option.names.end()) return NameKind::dataset;
     if (line == "larder doctor" && option.positional == "REMOTE") return NameKind::dataset;
-    if (line == "larder job limit" && option.positional == "JOB") return NameKind::job;
+    if ((line == "larder job limit" || line == "larder trace") && option.positional == "JOB") return NameKind::job;
     if ((line == "larder quota pin" || line == "larder cat") && option.positional == "DATASET")
         return NameKind::dataset;
     const bool has_dataset =

@@ -74,5 +74,6 @@ void add_plan_command(CLI::App& app, Context& context);            // plan
 void add_whatif_command(CLI::App& app, Context& context);          // whatif
 void add_events_command(CLI::App& app, Context& context);          // events
 void add_top_command(CLI::App& app, Context& context);             // top
+void add_trace_command(CLI::App& app, Context& context);           // trace
 
 }  // namespace larder::cli
