@@ -579,24 +579,30 @@ Result<void> Cluster::remove_ended_job(const std::string& name) {
     return {};
 }
 
-Result<void> Cluster::pin_quota(const std::string& dataset, std::optional<std::uint64_t> bytes, std::int64_t now_ns) {
+Result<void> Cluster::check_pin(const std::string& dataset, std::uint64_t bytes, std::int64_t now_ns) const {
     const ClusterState known = state(now_ns);
     const auto at = find_dataset(known, dataset);
     if (!at) return std::unexpected(at.error());
-    if (!bytes) {
-        if (auto saved = save({.pins = {{dataset, std::nullopt}}}); !saved) return saved;
-        pins_.erase(dataset);
-        return {};
-    }
     const Room room = room_for_pin(known, known.datasets[*at]);
-    if (static_cast<double>(*bytes) > room.free()) {
+    if (static_cast<double>(bytes) > room.free()) {
         const auto text = [](double size) { return format_bytes(static_cast<std::uint64_t>(size)); };
         return fail(ErrorCode::no_space,
-                    "dataset \"" + dataset + "\" cannot have " + text(static_cast<double>(*bytes)) + ": at most " +
+                    "dataset \"" + dataset + "\" cannot have " + text(static_cast<double>(bytes)) + ": at most " +
                         text(room.free()) + " is free, because the caches of the nodes that have it hold " +
                         text(room.capacity) + " and other datasets' quotas that are fixed or reserved have " +
                         text(room.others));
     }
+    return {};
+}
+
+Result<void> Cluster::pin_quota(const std::string& dataset, std::optional<std::uint64_t> bytes, std::int64_t now_ns) {
+    if (!bytes) {
+        if (const auto at = find_dataset(state(now_ns), dataset); !at) return std::unexpected(at.error());
+        if (auto saved = save({.pins = {{dataset, std::nullopt}}}); !saved) return saved;
+        pins_.erase(dataset);
+        return {};
+    }
+    if (auto good = check_pin(dataset, *bytes, now_ns); !good) return good;
     if (auto saved = save({.pins = {{dataset, *bytes}}}); !saved) return saved;
     pins_[dataset] = *bytes;
     return {};

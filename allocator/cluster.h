@@ -140,6 +140,8 @@ public:
     // Pins a dataset's quota over all nodes; nullopt lets the plan decide again. Error: no_space if the pins do not
     // fit.
     Result<void> pin_quota(const std::string& dataset, std::optional<std::uint64_t> bytes, std::int64_t now_ns);
+    // Returns the error that pin_quota() would return for lack of room, or for an unknown dataset.
+    Result<void> check_pin(const std::string& dataset, std::uint64_t bytes, std::int64_t now_ns) const;
     // Sets the remote's bandwidth, which must be above 0. Error: invalid_argument if the jobs' floors do not fit it.
     Result<void> set_remote(double bytes_per_second);
     Result<void> reset_remote() { return set_remote(configured_.remote_bytes_per_second); }

@@ -21,6 +21,8 @@ set_target_properties(larder_base_server PROPERTIES UNITY_BUILD OFF)
 target_link_libraries(larder_base_server PUBLIC larder_base prometheus-cpp::core
     PRIVATE CURL::libcurl spdlog::spdlog Boost::json Boost::url OpenSSL::SSL tomlplusplus::tomlplusplus ${LMDB_LIBRARY} Threads::Threads)
 
+include(cmake/Page.cmake)
+
 # The protocol between nodes and the allocator, which both sides use.
 larder_library(allocator/protocol)
 target_link_libraries(larder_allocator_protocol PUBLIC larder_base larder_base_server PRIVATE Boost::json)

@@ -1,7 +1,5 @@
 #include "allocator/service/access.h"
 
-#include <openssl/crypto.h>
-#include <openssl/sha.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -25,6 +23,10 @@ constexpr Roles kReaders = kViewer | kNode | static_cast<Roles>(Role::agent) | k
 
 constexpr std::array kRules{
     AccessRule{.method = "GET", .path = "/healthz", .anyone = true},
+    AccessRule{.method = "GET", .path = "/", .anyone = true},
+    AccessRule{.method = "GET", .path = "/page.js", .anyone = true},
+    AccessRule{.method = "GET", .path = "/page.css", .anyone = true},
+    AccessRule{.method = "GET", .path = "/v1/access", .roles = kReaders},
     AccessRule{.method = "GET", .path = "/metrics", .roles = kViewer | kOperator},
     AccessRule{.method = "GET", .path = "/v1", .roles = kReaders},
     AccessRule{.method = "GET", .path = "/v1/status", .roles = kReaders},
@@ -38,6 +40,7 @@ constexpr std::array kRules{
     AccessRule{.method = "PUT", .path = "/v1/datasets/{name}/pin", .roles = kOperator},
     AccessRule{.method = "DELETE", .path = "/v1/datasets/{name}/pin", .roles = kOperator},
     AccessRule{.method = "GET", .path = "/v1/jobs", .roles = kReaders},
+    AccessRule{.method = "GET", .path = "/v1/jobs/{name}/rates", .roles = kReaders},
     AccessRule{.method = "POST", .path = "/v1/jobs", .roles = kRegistrars},
     AccessRule{.method = "DELETE", .path = "/v1/jobs/{name}", .roles = kRegistrars},
     AccessRule{.method = "PUT", .path = "/v1/jobs/{name}/reservation", .roles = kOperator},
@@ -58,12 +61,6 @@ constexpr std::array kRoleNames{std::pair{Role::viewer, std::string_view("viewer
 
 constexpr std::size_t kTokenBytesMin = 16;
 constexpr std::size_t kTokenBytesMax = 512;
-
-std::array<unsigned char, 32> digest_of(std::string_view token) {
-    std::array<unsigned char, 32> digest;
-    SHA256(reinterpret_cast<const unsigned char*>(token.data()), token.size(), digest.data());
-    return digest;
-}
 
 // Lists the roles that a rule allows: "job or operator". Every rule allows the operator, so does a missing one.
 std::string roles_text(const AccessRule* rule) {
@@ -123,7 +120,7 @@ Result<Token> parse_token(std::string_view line) {
         return refuse("\"" + std::string(endpoint) +
                       "\" is not an endpoint: expected http://HOST:PORT or https://HOST:PORT");
     }
-    Token read{.grant = {.role = *parsed}, .name = std::string(holder), .digest = digest_of(token)};
+    Token read{.grant = {.role = *parsed}, .name = std::string(holder), .digest = token_digest(token)};
     read.grant.node.peer_endpoint = endpoint;
     if (!group.empty()) read.grant.node.peer_group = group;
     return read;
@@ -194,11 +191,11 @@ std::optional<Access::Holder> Access::holder_of(const HttpRequest& request) cons
         if (request.certificate_name.empty() || found == certificates_.end()) return std::nullopt;
         return Holder{found->second, found->first};
     }
-    const auto digest = digest_of(request.bearer_token);
+    const auto digest = token_digest(request.bearer_token);
     const Token* found = nullptr;
     // Compares all tokens, each in constant time, so that the time taken reveals nothing about them.
     for (const Token& token : tokens_) {
-        if (CRYPTO_memcmp(token.digest.data(), digest.data(), digest.size()) == 0) found = &token;
+        if (is_same(token.digest, digest)) found = &token;
     }
     if (found == nullptr) return std::nullopt;
     return Holder{found->grant, found->name};
@@ -217,7 +214,11 @@ std::optional<HttpResponse> Access::admit(HttpRequest& request) const {
     std::string named;
     const AccessRule* rule = rule_of(request, named);
     if (rule != nullptr && rule->anyone) return std::nullopt;
-    const auto holder = request.peer ? local_user(*request.peer) : holder_of(request);
+    auto holder = request.peer ? local_user(*request.peer) : holder_of(request);
+    // Pages of a foreign host whose name leads here could read in the browsers of their visitors.
+    if (!holder && anyone_reads_ && request.bearer_token.empty() && is_own_host(request.host)) {
+        holder = Holder{{.role = Role::viewer}, "anyone"};
+    }
     if (!holder) return unauthenticated(!request.bearer_token.empty());
     const Role role = holder->grant.role;
     const bool allowed = role == Role::operator_ || (rule != nullptr && (rule->roles & static_cast<Roles>(role)) != 0);
@@ -232,6 +233,7 @@ std::optional<HttpResponse> Access::admit(HttpRequest& request) const {
                           "node \"" + holder->name + "\" may not ask for the plan of node \"" + named + "\"");
     }
     request.authenticated_as = holder->name;
+    request.role = larder::allocator::name(role);
     request.is_operator = role == Role::operator_;
     request.is_agent = role == Role::agent;
     if (role == Role::node && !request.peer) request.node = holder->grant.node;

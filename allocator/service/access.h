@@ -13,7 +13,6 @@
 // that lends its cache goes on with the endpoint where its peers reach it, and its peer group if that is not "default":
 // "node NAME TOKEN ENDPOINT GROUP". So no node can send others to a host of its choice.
 
-#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -24,6 +23,7 @@
 
 #include "base/error.h"
 #include "base/server/http_message.h"
+#include "base/server/token_digest.h"
 
 namespace larder::allocator {
 
@@ -57,7 +57,7 @@ struct Grant {
 struct Token {
     Grant grant;
     std::string name;
-    std::array<unsigned char, 32> digest{};
+    TokenDigest digest{};
 };
 
 // Errors name the file and the line, and never a token.
@@ -73,13 +73,16 @@ struct LocalRoles {
 class Access {
 public:
     // `certificates`: grants by the common name of a client certificate, which is also the name of a node.
+    // `anyone_reads`: who has neither token nor certificate is a viewer, if the request names an address of this
+    // machine's as its host.
     // `more`: rules for routes that are not in access_rules().
     Access(std::vector<Token> tokens, std::map<std::string, Grant> certificates, std::vector<AccessRule> more = {},
-           LocalRoles local = {})
+           LocalRoles local = {}, bool anyone_reads = false)
         : tokens_(std::move(tokens)),
           certificates_(std::move(certificates)),
           more_(std::move(more)),
-          local_(std::move(local)) {}
+          local_(std::move(local)),
+          anyone_reads_(anyone_reads) {}
 
     // Returns the refusal, 401 or 403, or else records in `request` who sent it. For HttpServerOptions::admit.
     std::optional<HttpResponse> admit(HttpRequest& request) const;
@@ -99,6 +102,7 @@ private:
     std::map<std::string, Grant> certificates_;
     std::vector<AccessRule> more_;
     LocalRoles local_;
+    bool anyone_reads_;
 };
 
 }  // namespace larder::allocator

@@ -17,6 +17,7 @@
 #include "base/server/json_http.h"
 #include "base/server/json_reader.h"
 #include "base/server/json_text.h"
+#include "base/server/page.h"
 #include "base/units.h"
 
 namespace larder::allocator {
@@ -152,8 +153,12 @@ AllocatorApi::AllocatorApi(Cluster& cluster, const Clock& clock)
 std::span<const AllocatorApi::Route> AllocatorApi::routes() {
     static constexpr std::array kRoutes{
         Route{"GET", "/healthz", "", &AllocatorApi::get_health},
+        Route{"GET", "/", "", &AllocatorApi::get_page},
+        Route{"GET", "/page.js", "", &AllocatorApi::get_page},
+        Route{"GET", "/page.css", "", &AllocatorApi::get_page},
         Route{"GET", "/metrics", "", &AllocatorApi::get_metrics},
         Route{"GET", "/v1", "", &AllocatorApi::get_index},
+        Route{"GET", "/v1/access", "", &AllocatorApi::get_access},
         Route{"GET", "/v1/status", "", &AllocatorApi::get_status},
         Route{"POST", "/v1/reports", kProtocolQuery, &AllocatorApi::post_report},
         Route{"GET", "/v1/plan", "", &AllocatorApi::get_plan},
@@ -164,6 +169,7 @@ std::span<const AllocatorApi::Route> AllocatorApi::routes() {
         Route{"PUT", "/v1/datasets/{name}/pin", "", &AllocatorApi::put_pin, true},
         Route{"DELETE", "/v1/datasets/{name}/pin", "", &AllocatorApi::delete_pin, true},
         Route{"GET", "/v1/jobs", "", &AllocatorApi::get_jobs},
+        Route{"GET", "/v1/jobs/{name}/rates", "", &AllocatorApi::get_rates},
         Route{"POST", "/v1/jobs", "", &AllocatorApi::post_job, true},
         Route{"DELETE", "/v1/jobs/{name}", "", &AllocatorApi::delete_job, true},
         Route{"PUT", "/v1/jobs/{name}/reservation", "", &AllocatorApi::put_reservation, true},
@@ -341,6 +347,7 @@ void AllocatorApi::tick() {
     const bool stale = plan_is_due_ || clock_.now_ns() - planned_ns_ >= kStale_ns;
     if (stale && !cluster_.nodes().empty()) static_cast<void>(replan(false));
     if (extension_ != nullptr) extension_->tick();
+    history_.update(cluster_, observed_, clock_.now_ns(), unix_time_ns() / 1'000'000);
     answer_waiting(false);
     push_to_streams();
 }
@@ -442,6 +449,14 @@ std::optional<HttpResponse> AllocatorApi::get_health(const Asked&) {
     return HttpResponse{.content_type = "text/plain", .body = "ok\n"};
 }
 
+std::optional<HttpResponse> AllocatorApi::get_page(const Asked& asked) {
+    return page_response(asked.http);
+}
+
+std::optional<HttpResponse> AllocatorApi::get_access(const Asked& asked) {
+    return json_response({{"name", asked.http.authenticated_as}, {"role", asked.http.role}});
+}
+
 std::optional<HttpResponse> AllocatorApi::get_status(const Asked&) {
     std::size_t alive = 0;
     for (const NodeView& node : view().nodes) alive += node.alive ? 1 : 0;
@@ -468,7 +483,7 @@ std::optional<HttpResponse> AllocatorApi::get_metrics(const Asked&) {
 ClusterView AllocatorApi::view() {
     // If no plan can be made, the view shows the last one, which stays in force.
     static_cast<void>(replan(false));
-    return view_of(cluster_, observed_, clock_.now_ns());
+    return view_of(cluster_, observed_, history_, clock_.now_ns());
 }
 
 std::optional<HttpResponse> AllocatorApi::get_plan(const Asked&) {
@@ -486,6 +501,12 @@ std::optional<HttpResponse> AllocatorApi::get_datasets(const Asked&) {
 
 std::optional<HttpResponse> AllocatorApi::get_jobs(const Asked&) {
     return json_response(jobs_json(view()));
+}
+
+std::optional<HttpResponse> AllocatorApi::get_rates(const Asked& asked) {
+    const std::deque<RateSample>* samples = history_.samples_of(asked.name);
+    if (samples == nullptr) return http_error(Error{ErrorCode::not_found, "no job \"" + asked.name + "\" runs"});
+    return json_response(to_json(*samples));
 }
 
 std::optional<HttpResponse> AllocatorApi::get_events(const Asked& asked) {
@@ -517,6 +538,11 @@ std::optional<HttpResponse> AllocatorApi::post_whatif(const Asked& asked) {
     // A job that somebody would start shares the bandwidth of that user's other jobs.
     for (AddedJob& added : change->add_jobs) {
         if (asked.http.peer) added.spec.user = asked.http.peer->uid;
+    }
+    for (const AddedPin& pin : change->pins) {
+        if (auto good = cluster_.check_pin(pin.dataset, pin.bytes, clock_.now_ns()); !good) {
+            return http_error(good.error());
+        }
     }
     const auto comparison = what_if(cluster_.state(clock_.now_ns()), cluster_.options().objective, *change);
     if (!comparison) return http_error(comparison.error());

@@ -22,6 +22,7 @@
 #include "allocator/service/event_streams.h"
 #include "allocator/service/events.h"
 #include "allocator/service/extension.h"
+#include "allocator/service/job_history.h"
 #include "allocator/service/observed.h"
 #include "allocator/service/plan_watch.h"
 #include "allocator/service/view.h"
@@ -126,6 +127,8 @@ private:
     std::optional<HttpResponse> get_status(const Asked& asked);
     std::optional<HttpResponse> get_health(const Asked& asked);
     std::optional<HttpResponse> get_metrics(const Asked& asked);
+    std::optional<HttpResponse> get_page(const Asked& asked);
+    std::optional<HttpResponse> get_access(const Asked& asked);
     std::optional<HttpResponse> post_report(const Asked& asked);
     std::optional<HttpResponse> get_plan(const Asked& asked);
     std::optional<HttpResponse> get_nodes(const Asked& asked);
@@ -135,6 +138,7 @@ private:
     std::optional<HttpResponse> put_pin(const Asked& asked);
     std::optional<HttpResponse> delete_pin(const Asked& asked);
     std::optional<HttpResponse> get_jobs(const Asked& asked);
+    std::optional<HttpResponse> get_rates(const Asked& asked);
     std::optional<HttpResponse> post_job(const Asked& asked);
     std::optional<HttpResponse> delete_job(const Asked& asked);
     std::optional<HttpResponse> put_reservation(const Asked& asked);
@@ -176,6 +180,7 @@ private:
     EventLog events_;
     PlanWatch watch_{events_};
     Observed observed_;
+    JobHistory history_;
     ServiceCounts counts_;
     std::vector<Waiting> waiting_;
     std::string unplanned_;  // set by post_report() if the node waits for the next plan

@@ -113,6 +113,8 @@ constexpr std::array kAllocatorRules{
          set_member<set_config_path, &AllocatorConfig::token_file>},
     Rule{{"access.local_role", kRole, "role of clients on the Unix socket that no user.NAME.role names"},
          set_member<set_role, &AllocatorConfig::local_role>},
+    Rule{{"access.anyone_reads", kConfigFlag, "serves reads over TCP without a token, to everyone who reaches listen"},
+         set_member<set_config_flag, &AllocatorConfig::anyone_reads>},
     Rule{{"certificate.NAME.role", kRole,
           "role of the client certificate with this common name, which is also the name of a node"},
          set_entry<set_role, &AllocatorConfig::certificates, &Grant::role>},
@@ -204,11 +206,12 @@ Result<void> check_listen(const AllocatorConfig& config, std::string_view source
         if (config.tls.certificate_file.empty()) return {};
         return config_error(source, "tls.certificate is given, but listen is not: TLS is spoken over TCP only");
     }
-    if (config.token_file.empty() && config.certificates.empty()) {
+    if (config.token_file.empty() && config.certificates.empty() && !config.anyone_reads) {
         return config_error(
             source,
             "listen = \"" + config.listen +
-                "\" serves only clients with a token or a certificate: set access.tokens or certificate.NAME.role");
+                "\" serves only clients with a token or a certificate: set access.tokens or certificate.NAME.role, or "
+                "access.anyone_reads");
     }
     if (config.tls.certificate_file.empty() && !config.plain_tcp &&
         !is_loopback(parse_host_port(config.listen)->host)) {

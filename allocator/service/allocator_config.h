@@ -54,6 +54,7 @@ struct AllocatorConfig {
     std::map<std::string, Grant> certificates;  // by common name
     std::map<std::string, Role> users;          // of the Unix socket, by name or uid
     Role local_role = Role::submitter;          // of all others on the Unix socket
+    bool anyone_reads = false;                  // over TCP, without a token
     EtcdConfig etcd;                            // without endpoints: this allocator is the only one
     ServiceLimits limits;
     ClusterOptions cluster;

@@ -58,6 +58,7 @@ json::object to_json(const NodeView& node) {
                         {"lease_applied", node.lease_applied}};
     put_rate(object, "disk_read_bytes_per_second", node.disk_read_bytes_per_second);
     put_rate(object, "nic_bytes_per_second", node.nic_bytes_per_second);
+    if (!node.peer_group.empty()) object["peer_group"] = node.peer_group;
     if (node.lease) {
         const std::int64_t lasts_ns = node.lease->expires_ns - node.lease->granted_ns;
         object["lease"] = json::object{{"number", node.lease->number},
@@ -78,6 +79,7 @@ json::object to_json(const DatasetView& dataset) {
     json::object object{{"name", dataset.name},
                         {"size_bytes", dataset.size_bytes},
                         {"quota_bytes", dataset.quota_bytes},
+                        {"applied_bytes", dataset.applied_bytes},
                         {"cached_bytes", dataset.cached_bytes},
                         {"effective_bytes", dataset.effective_bytes},
                         {"granted_bytes_per_second", dataset.granted_bytes_per_second},
@@ -116,6 +118,11 @@ json::object to_json(const JobView& job) {
         put(object, "measured_remote_bytes_per_second", job.measured->remote_bytes_per_second);
     }
     put(object, "prediction_error_ratio", job.prediction_error());
+    if (job.limit) {
+        json::object limit{{"resource", name(job.limit->kind)}, {"since_unix_ms", job.limit->since_unix_ms}};
+        if (!job.limit->node.empty()) limit["node"] = job.limit->node;
+        object["limited_by"] = std::move(limit);
+    }
     return object;
 }
 
@@ -223,6 +230,20 @@ json::object status_json(const ClusterView& view) {
     return object;
 }
 
+json::object to_json(const std::deque<RateSample>& samples) {
+    json::array array;
+    for (const RateSample& sample : samples) {
+        json::object row{{"unix_ms", sample.unix_ms},
+                         {"ideal_bytes_per_second", sample.ideal},
+                         {"predicted_bytes_per_second", sample.predicted},
+                         {"granted_bytes_per_second", sample.granted},
+                         {"hit_ratio", sample.hit_ratio}};
+        if (sample.is_measured) row["measured_bytes_per_second"] = sample.measured;
+        array.push_back(std::move(row));
+    }
+    return {{"rates", std::move(array)}};
+}
+
 json::object to_json(const Event& event) {
     return {{"number", event.number},
             {"unix_ms", event.unix_ms},
@@ -249,8 +270,16 @@ Result<WhatIfChange> read_change(const json::object& object, std::string_view wh
         }
     }
     const json::array none;
+    const json::array& pins = reader.has("pins") ? reader.array("pins") : none;
     const json::array& added = reader.has("add_jobs") ? reader.array("add_jobs") : none;
     if (auto finished = reader.finish(); !finished) return std::unexpected(finished.error());
+    for (std::size_t i = 0; i < pins.size(); ++i) {
+        const std::string at = "pins[" + std::to_string(i) + "]";
+        if (!pins[i].is_object()) return fail(ErrorCode::invalid_argument, at + " must be an object");
+        JsonReader pin(pins[i].as_object(), at);
+        change.pins.push_back({.dataset = pin.string("dataset"), .bytes = pin.unsigned_integer("bytes")});
+        if (auto finished = pin.finish(); !finished) return std::unexpected(finished.error());
+    }
     for (std::size_t i = 0; i < added.size(); ++i) {
         const std::string at = "add_jobs[" + std::to_string(i) + "]";
         if (!added[i].is_object()) return fail(ErrorCode::invalid_argument, at + " must be an object");

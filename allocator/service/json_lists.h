@@ -6,6 +6,7 @@
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
 
+#include <deque>
 #include <string_view>
 #include <vector>
 
@@ -24,6 +25,7 @@ boost::json::object jobs_json(const ClusterView& view);
 boost::json::object status_json(const ClusterView& view);
 
 boost::json::object to_json(const Event& event);
+boost::json::object to_json(const std::deque<RateSample>& samples);
 
 Result<WhatIfChange> read_change(const boost::json::object& object, std::string_view where);
 boost::json::object to_json(const Comparison& comparison);

@@ -161,6 +161,7 @@ struct AllocatorService::Renewed {
     std::vector<Token> tokens;
     std::map<std::string, Grant> certificates;
     LocalRoles local;
+    bool anyone_reads = false;
     std::shared_ptr<TlsContext> tls;  // null: no TLS
 };
 
@@ -223,7 +224,8 @@ struct AllocatorService::State {
     }
 
     void take_access(const Renewed& renewed) {
-        access = Access(renewed.tokens, renewed.certificates, rules_of(extension.get()), renewed.local);
+        access = Access(renewed.tokens, renewed.certificates, rules_of(extension.get()), renewed.local,
+                        renewed.anyone_reads);
     }
 
     boost::asio::io_context& context;
@@ -294,6 +296,7 @@ Result<std::shared_ptr<const AllocatorService::Renewed>> AllocatorService::read_
     auto renewed = std::make_shared<Renewed>();
     renewed->certificates = config.certificates;
     renewed->local.others = config.local_role;
+    renewed->anyone_reads = config.anyone_reads;
     for (const auto& [name, role] : config.users) {
         const auto uid = user_id(name);
         if (!uid) return std::unexpected(uid.error().within("user." + name + ".role"));
@@ -517,6 +520,7 @@ private:
         if (standby_http_ != nullptr) AllocatorService::renew_tls(renewed, *standby_http_);
         config_.certificates = config.certificates;
         config_.local_role = config.local_role;
+        config_.anyone_reads = config.anyone_reads;
         config_.users = config.users;
         config_.token_file = config.token_file;
         config_.tls = config.tls;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <string_view>
+#include <unordered_map>
 
 namespace larder::allocator {
 namespace {
@@ -28,6 +30,7 @@ std::vector<NodeView> nodes_of(const Cluster& cluster, const Observed& observed,
                       .quota = quotas[name],
                       .disk_read_bytes_per_second = report.disk_read_bytes_per_second,
                       .nic_bytes_per_second = report.nic_bytes_per_second,
+                      .peer_group = report.peer_group,
                       .lease_applied = report.lease_applied,
                       .lease = observed.lease_of(name)};
         for (const DatasetReport& dataset : report.datasets) {
@@ -69,13 +72,15 @@ JobView waiting_job(const Cluster& cluster, const JobRegistration& spec) {
             .bandwidth_cap_bytes_per_second = spec.bandwidth_cap_bytes_per_second};
 }
 
-std::vector<JobView> jobs_of(const Cluster& cluster, const Observed& observed, std::int64_t now_ns) {
+std::vector<JobView> jobs_of(const Cluster& cluster, const Observed& observed, const JobHistory& history,
+                             std::int64_t now_ns) {
     const std::map<std::string, JobRate> rates = observed.job_rates(now_ns);
     std::map<std::string, JobView> by_name;
     for (std::size_t j = 0; j < cluster.planned_state().jobs.size(); ++j) {
         if (!cluster.plan().jobs[j].running) continue;
         JobView view = running_job(cluster, j);
         if (const auto rate = rates.find(view.name); rate != rates.end()) view.measured = rate->second;
+        if (const JobLimit* limit = history.limit_of(view.name)) view.limit = *limit;
         by_name.emplace(view.name, std::move(view));
     }
     for (const std::string& name : cluster.registered_jobs()) {
@@ -121,11 +126,19 @@ DatasetView dataset_view(const Cluster& cluster, std::size_t index) {
     return view;
 }
 
-std::vector<DatasetView> datasets_of(const Cluster& cluster) {
+std::vector<DatasetView> datasets_of(const Cluster& cluster, std::int64_t now_ns) {
     const ClusterState& state = cluster.planned_state();
     std::vector<DatasetView> datasets;
     datasets.reserve(state.datasets.size());
     for (std::size_t i = 0; i < state.datasets.size(); ++i) datasets.push_back(dataset_view(cluster, i));
+    std::unordered_map<std::string_view, std::uint64_t> applied;
+    for (const auto& [name, known] : cluster.nodes()) {
+        if (!cluster.is_alive(known, now_ns)) continue;
+        for (const DatasetReport& dataset : known.last.datasets) {
+            applied[dataset.name] += dataset.quota_memory_bytes + dataset.quota_disk_bytes;
+        }
+    }
+    for (DatasetView& dataset : datasets) dataset.applied_bytes = applied[dataset.name];
     std::vector<double> hit_ratios(datasets.size());
     for (std::size_t j = 0; j < state.jobs.size(); ++j) {
         if (!cluster.plan().jobs[j].running) continue;
@@ -153,11 +166,11 @@ std::optional<double> JobView::prediction_error() const {
     return measured->bytes_per_second / plan.predicted_bytes_per_second - 1;
 }
 
-ClusterView view_of(const Cluster& cluster, const Observed& observed, std::int64_t now_ns) {
+ClusterView view_of(const Cluster& cluster, const Observed& observed, const JobHistory& history, std::int64_t now_ns) {
     return {.plan = cluster.plan_number(),
             .nodes = nodes_of(cluster, observed, now_ns),
-            .datasets = datasets_of(cluster),
-            .jobs = jobs_of(cluster, observed, now_ns)};
+            .datasets = datasets_of(cluster, now_ns),
+            .jobs = jobs_of(cluster, observed, history, now_ns)};
 }
 
 }  // namespace larder::allocator

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "allocator/cluster.h"
+#include "allocator/service/job_history.h"
 #include "allocator/service/observed.h"
 
 namespace larder::allocator {
@@ -31,6 +32,7 @@ struct NodeView {
     TierBytes used;   // reported
     double disk_read_bytes_per_second = kUnlimited;
     double nic_bytes_per_second = kUnlimited;
+    std::string peer_group;  // of nodes that read each other's caches; empty: none reads this node's
     std::vector<std::string> jobs;
     std::uint64_t lease_applied = 0;  // number of the lease that it reports as in force
     std::optional<LeaseView> lease;   // the last one that was granted
@@ -46,7 +48,8 @@ struct DatasetShare {
 struct DatasetView {
     std::string name;
     std::uint64_t size_bytes = 0;
-    std::uint64_t quota_bytes = 0;
+    std::uint64_t quota_bytes = 0;    // planned
+    std::uint64_t applied_bytes = 0;  // the quotas in force on nodes, as they report
     std::uint64_t cached_bytes = 0;
     // The bytes of the dataset that its jobs can still hit in their epochs: the mean over the jobs, or all cached bytes
     // if no job runs.
@@ -79,6 +82,7 @@ struct JobView {
     std::uint64_t unread_cached_bytes = 0;
     JobPlan plan;
     std::optional<JobRate> measured;
+    std::optional<JobLimit> limit;  // of a running job
 
     // Returns the fraction by which the job reads faster than predicted (negative: slower); nullopt if either value is
     // missing.
@@ -92,6 +96,6 @@ struct ClusterView {
     std::vector<JobView> jobs;  // by name, also those that are registered and do not run
 };
 
-ClusterView view_of(const Cluster& cluster, const Observed& observed, std::int64_t now_ns);
+ClusterView view_of(const Cluster& cluster, const Observed& observed, const JobHistory& history, std::int64_t now_ns);
 
 }  // namespace larder::allocator

@@ -73,6 +73,16 @@ Result<void> change_cache(ClusterState& state, std::int64_t change_bytes) {
     return {};
 }
 
+Result<void> pin(ClusterState& state, const AddedPin& pin) {
+    const auto found = std::ranges::find(state.datasets, pin.dataset, &ClusterDataset::name);
+    if (found == state.datasets.end()) {
+        return fail(ErrorCode::not_found, "pins: no node has a dataset \"" + pin.dataset + "\"");
+    }
+    found->quota_floor_bytes = pin.bytes;
+    found->quota_cap_bytes = pin.bytes;
+    return {};
+}
+
 Result<void> remove_job(ClusterState& state, const std::string& name) {
     const auto found = std::ranges::find(state.jobs, name, &ClusterJob::name);
     if (found == state.jobs.end()) return fail(ErrorCode::not_found, "remove_jobs: no job \"" + name + "\" runs");
@@ -134,6 +144,9 @@ Result<void> add_job(ClusterState& state, const AddedJob& added, const std::stri
 Result<void> apply(ClusterState& state, const WhatIfChange& change) {
     if (change.remote_bytes_per_second) state.remote_bytes_per_second = *change.remote_bytes_per_second;
     if (auto changed = change_cache(state, change.cache_bytes); !changed) return changed;
+    for (const AddedPin& added : change.pins) {
+        if (auto pinned = pin(state, added); !pinned) return pinned;
+    }
     for (const std::string& name : change.remove_jobs) {
         if (auto removed = remove_job(state, name); !removed) return removed;
     }

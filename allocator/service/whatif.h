@@ -25,9 +25,16 @@ struct AddedJob {
     std::uint32_t gpus = 0;
 };
 
+// A dataset's quota over all nodes, fixed as by an operator's pin.
+struct AddedPin {
+    std::string dataset;
+    std::uint64_t bytes = 0;
+};
+
 struct WhatIfChange {
     std::optional<double> remote_bytes_per_second;
     std::int64_t cache_bytes = 0;  // more or less than now, spread over nodes and tiers in proportion to what they have
+    std::vector<AddedPin> pins;
     std::vector<AddedJob> add_jobs;
     std::vector<std::string> remove_jobs;
     std::optional<ObjectiveKind> objective;

@@ -34,9 +34,11 @@ struct HttpRequest {
     std::optional<PeerCredentials> peer;  // none over TCP: serve public data only, unless `admit` knows the caller
     std::string peer_address;             // over TCP: "10.0.0.7"
     std::string bearer_token;             // from "Authorization: Bearer ..."; not checked
+    std::string host;                     // from "Host:", with the port
     std::string certificate_name;         // the common name of a client certificate that was checked
-    // Filled in by `admit` once the caller is known: a name, and whether the caller may act for others.
+    // Filled in by `admit` once the caller is known: a name, a role, and whether the caller may act for others.
     std::string authenticated_as;
+    std::string role;  // of the caller, as people read it
     bool is_operator = false;
     bool is_agent = false;  // of a cluster manager: it submits for all users of that
     // Set if the caller is a node, whose name is then `authenticated_as`: where its peers may be told to reach it.

@@ -7,6 +7,7 @@
 namespace larder {
 
 bool match_route(std::string_view pattern, const std::vector<std::string>& path, std::vector<std::string>& names) {
+    if (pattern == "/") pattern = {};  // the path has no segment
     std::vector<std::string> found;
     for (const std::string& segment : path) {
         if (pattern.empty()) return false;

@@ -130,6 +130,7 @@ void HttpSession::admit() {
     request_.peer = peer_.credentials;
     request_.peer_address = peer_.address;
     request_.bearer_token = bearer_token_of(message);
+    request_.host = message[http::field::host];
     if (auto* tls = transport_.tls()) request_.certificate_name = checked_common_name(tls->native_handle());
     if (const auto wait_s = core_->peers.take_request(peer_.limits_key(), core_->clock.now_ns()); wait_s > 0) {
         HttpResponse later = http_error(429, "too_many_requests",

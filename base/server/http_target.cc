@@ -2,8 +2,10 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <optional>
 
@@ -70,6 +72,17 @@ bool is_tcp_endpoint(std::string_view text) {
         return is_printable && place.find_first_of("/@?#") == std::string_view::npos && parse_host_port(place);
     }
     return false;
+}
+
+bool is_own_host(std::string_view host) {
+    const bool is_v6 = host.starts_with('[');
+    host = is_v6 ? host.substr(1, host.find(']') - 1) : host.substr(0, host.find(':'));
+    if (host == "localhost") return true;
+    const std::string text(host);
+    in6_addr address{};
+    if (::inet_pton(is_v6 ? AF_INET6 : AF_INET, text.c_str(), &address) == 1) return true;
+    std::array<char, 256> machine{};
+    return ::gethostname(machine.data(), machine.size() - 1) == 0 && !text.empty() && text == machine.data();
 }
 
 bool is_loopback(const std::string& ip_address) {

@@ -23,6 +23,9 @@ Result<HostPort> parse_host_port(std::string_view text);
 // others.
 bool is_tcp_endpoint(std::string_view text);
 
+// True if a Host header names an IP address, localhost or this machine. Its port does not matter.
+bool is_own_host(std::string_view host);
+
 // True for 127.0.0.0/8 and ::1: only this machine reaches them.
 bool is_loopback(const std::string& ip_address);
 

@@ -23,6 +23,7 @@
 #include "base/server/blocking_calls.h"
 #include "base/server/http.h"
 #include "base/server/logging.h"
+#include "base/server/private_file.h"
 #include "base/units.h"
 #include "cache/control/agent.h"
 #include "cache/control/daemon_api.h"
@@ -174,7 +175,13 @@ Result<void> Daemon::State::start() {
             context, *node, *number,
             PromisedFloor(config.allocator.floor_bytes_per_second, promised ? *promised : std::optional(0.0)));
     }
-    api = std::make_unique<DaemonApi>(*node, *handshakes, agent.get());
+    PageAccess access{.anyone_reads = config.page_anyone_reads, .token = {}};
+    if (!config.page_token_file.empty()) {
+        const auto token = read_private_line(config.page_token_file, "token file");
+        if (!token) return std::unexpected(token.error());
+        access.token = token_digest(*token);
+    }
+    api = std::make_unique<DaemonApi>(*node, *handshakes, agent.get(), access);
     http = std::make_unique<HttpServer>(
         context, [this](const HttpRequest& request, const HttpRespond& respond) { api->handle(request, respond); },
         HttpServerOptions{.connections_per_peer_max = kApiConnectionsPerPeerMax});

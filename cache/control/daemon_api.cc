@@ -8,8 +8,10 @@
 #include <utility>
 
 #include "base/server/http_route.h"
+#include "base/server/http_target.h"
 #include "base/server/json_reader.h"
 #include "base/server/logging.h"
+#include "base/server/page.h"
 #include "cache/control/api_json.h"
 
 namespace larder::cache {
@@ -57,8 +59,8 @@ Result<Quota> read_quota(const json::object& object, std::string_view where) {
     return quota;
 }
 
-DaemonApi::DaemonApi(Node& node, const HandshakeServer& handshakes, const AllocatorAgent* agent)
-    : node_(node), handshakes_(handshakes), agent_(agent), started_ns_(clock_.now_ns()) {}
+DaemonApi::DaemonApi(Node& node, const HandshakeServer& handshakes, const AllocatorAgent* agent, PageAccess access)
+    : node_(node), handshakes_(handshakes), agent_(agent), access_(access), started_ns_(clock_.now_ns()) {}
 
 void DaemonApi::handle(const HttpRequest& request, const HttpRespond& respond) {
     try {
@@ -71,25 +73,29 @@ void DaemonApi::handle(const HttpRequest& request, const HttpRespond& respond) {
 
 std::span<const DaemonApi::Route> DaemonApi::routes() {
     static constexpr std::array kRoutes{
-        Route{"GET", "/healthz", &DaemonApi::get_health, true},
-        Route{"GET", "/metrics", &DaemonApi::get_metrics, true},
-        Route{"GET", "/v1", &DaemonApi::get_index},
-        Route{"GET", "/v1/status", &DaemonApi::get_status},
-        Route{"GET", "/v1/datasets", &DaemonApi::get_datasets},
+        Route{"GET", "/healthz", &DaemonApi::get_health, OverTcp::all},
+        Route{"GET", "/metrics", &DaemonApi::get_metrics, OverTcp::all},
+        Route{"GET", "/", &DaemonApi::get_page, OverTcp::all},
+        Route{"GET", "/page.js", &DaemonApi::get_page, OverTcp::all},
+        Route{"GET", "/page.css", &DaemonApi::get_page, OverTcp::all},
+        Route{"GET", "/v1/access", &DaemonApi::get_access, OverTcp::read},
+        Route{"GET", "/v1", &DaemonApi::get_index, OverTcp::read},
+        Route{"GET", "/v1/status", &DaemonApi::get_status, OverTcp::read},
+        Route{"GET", "/v1/datasets", &DaemonApi::get_datasets, OverTcp::read},
         Route{"POST", "/v1/datasets", &DaemonApi::post_dataset},
-        Route{"GET", "/v1/datasets/{name}", &DaemonApi::get_dataset},
+        Route{"GET", "/v1/datasets/{name}", &DaemonApi::get_dataset, OverTcp::read},
         Route{"DELETE", "/v1/datasets/{name}", &DaemonApi::delete_dataset},
         Route{"POST", "/v1/datasets/{name}/index", &DaemonApi::post_index},
         Route{"POST", "/v1/datasets/{name}/verify", &DaemonApi::post_verify},
-        Route{"POST", "/v1/datasets/{name}/warm", &DaemonApi::post_warm},
-        Route{"GET", "/v1/datasets/{name}/quota", &DaemonApi::get_quota},
-        Route{"PUT", "/v1/datasets/{name}/quota", &DaemonApi::put_quota},
-        Route{"GET", "/v1/jobs", &DaemonApi::get_jobs},
-        Route{"PUT", "/v1/jobs/{name}/limit", &DaemonApi::put_job_limit},
-        Route{"DELETE", "/v1/jobs/{name}/limit", &DaemonApi::delete_job_limit},
-        Route{"POST", "/v1/jobs/{name}/trace", &DaemonApi::post_trace},
-        Route{"GET", "/v1/tasks/{id}", &DaemonApi::get_task},
-        Route{"DELETE", "/v1/tasks/{id}", &DaemonApi::delete_task},
+        Route{"POST", "/v1/datasets/{name}/warm", &DaemonApi::post_warm, OverTcp::token},
+        Route{"GET", "/v1/datasets/{name}/quota", &DaemonApi::get_quota, OverTcp::read},
+        Route{"PUT", "/v1/datasets/{name}/quota", &DaemonApi::put_quota, OverTcp::token},
+        Route{"GET", "/v1/jobs", &DaemonApi::get_jobs, OverTcp::read},
+        Route{"PUT", "/v1/jobs/{name}/limit", &DaemonApi::put_job_limit, OverTcp::token},
+        Route{"DELETE", "/v1/jobs/{name}/limit", &DaemonApi::delete_job_limit, OverTcp::token},
+        Route{"POST", "/v1/jobs/{name}/trace", &DaemonApi::post_trace, OverTcp::token},
+        Route{"GET", "/v1/tasks/{id}", &DaemonApi::get_task, OverTcp::read},
+        Route{"DELETE", "/v1/tasks/{id}", &DaemonApi::delete_task, OverTcp::token},
     };
     return kRoutes;
 }
@@ -99,19 +105,55 @@ void DaemonApi::find_and_answer(const HttpRequest& request, const HttpRespond& r
     for (const Route& route : routes()) {
         Asked asked{.http = request};
         if (!match_route(route.path, request.path, asked.name)) continue;
-        if (!request.peer && !route.over_tcp) continue;
         if (route.method != request.method) {
             allowed += (allowed.empty() ? "" : ", ") + std::string(route.method);
             continue;
         }
+        if (!request.peer) {
+            if (auto refusal = refuse_over_tcp(request, route.over_tcp)) return respond(std::move(*refusal));
+        }
         if (auto known = check_query_keys("", request); !known) return respond(http_error(known.error()));
         return (this->*route.answer)(asked, respond);
     }
-    if (!allowed.empty()) return respond(method_not_allowed(allowed));
     if (!request.peer) {
-        return respond(http_error(403, "permission_denied", "only /metrics and /healthz are served over TCP"));
+        if (auto refusal = refuse_over_tcp(request, OverTcp::no)) return respond(std::move(*refusal));
     }
+    if (!allowed.empty()) return respond(method_not_allowed(allowed));
     respond(no_such_path());
+}
+
+bool DaemonApi::has_token(const HttpRequest& request) const {
+    return access_.token && !request.bearer_token.empty() &&
+           is_same(*access_.token, token_digest(request.bearer_token));
+}
+
+std::optional<HttpResponse> DaemonApi::refuse_over_tcp(const HttpRequest& request, OverTcp allowed) const {
+    if (allowed == OverTcp::all) return std::nullopt;
+    if (allowed != OverTcp::no && has_token(request)) return std::nullopt;
+    // Pages of a foreign host whose name leads here could read in the browsers of their visitors.
+    const bool may_read = access_.anyone_reads && request.bearer_token.empty() && is_own_host(request.host);
+    if (allowed == OverTcp::read && may_read) return std::nullopt;
+    if (access_.token && !may_read && !has_token(request)) {
+        return http_error(401, "unauthenticated",
+                          request.bearer_token.empty() ? "the request needs the page's token" : "the token is unknown");
+    }
+    return http_error(403, "permission_denied",
+                      may_read || has_token(request)
+                          ? "this request is served on the admin socket, or with the page's token"
+                          : "only /metrics and /healthz are served over TCP, and the page's files: set "
+                            "page.anyone_reads or page.token_file in the config");
+}
+
+void DaemonApi::get_page(const Asked& asked, const HttpRespond& respond) {
+    respond(page_response(asked.http));
+}
+
+void DaemonApi::get_access(const Asked& asked, const HttpRespond& respond) {
+    const bool is_anyone = !asked.http.peer && !has_token(asked.http);
+    respond(json_response({{"name", is_anyone         ? "anyone"
+                                    : asked.http.peer ? "admin socket"
+                                                      : "page"},
+                           {"role", is_anyone ? "viewer" : "operator"}}));
 }
 
 void DaemonApi::get_health(const Asked&, const HttpRespond& respond) {

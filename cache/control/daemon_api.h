@@ -7,39 +7,50 @@
 // DaemonApi::routes() has the routes; docs/openapi/larderd.yaml describes them, and a test compares the two.
 //
 // Bodies and queries are read strictly: an unknown key or a wrong type is a 400 that names it. Over TCP, where the
-// caller is unknown, only /healthz and /metrics are answered.
+// caller is unknown, only /healthz, /metrics and the page's files are answered, unless the config lets everyone look,
+// or the caller shows the page's token.
 
 #include <boost/json/value.hpp>
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 
 #include "base/clock.h"
 #include "base/server/http.h"
+#include "base/server/token_digest.h"
 #include "cache/control/agent.h"
 #include "cache/control/daemon_metrics.h"
 #include "cache/control/node.h"
 
 namespace larder::cache {
 
+// Who may do what over TCP.
+struct PageAccess {
+    bool anyone_reads = false;
+    std::optional<TokenDigest> token;  // nullopt: there is none
+};
+
 class DaemonApi {
 public:
     // The arguments must outlive the DaemonApi and its answers. `agent` is null without an allocator.
-    DaemonApi(Node& node, const HandshakeServer& handshakes, const AllocatorAgent* agent);
+    DaemonApi(Node& node, const HandshakeServer& handshakes, const AllocatorAgent* agent, PageAccess access = {});
 
     // A request, and the name in its path.
     struct Asked {
         const HttpRequest& http;
         std::string name;  // the segment in braces
     };
+    // To whom a route is served over TCP: to nobody; to whoever shows the page's token; to whoever may look; to all.
+    enum class OverTcp : std::uint8_t { no, token, read, all };
     struct Route {
         std::string_view method;
         std::string_view path;  // "/v1/datasets/{name}/quota"
         void (DaemonApi::*answer)(const Asked& asked, const HttpRespond& respond);
-        bool over_tcp = false;  // also served over TCP
+        OverTcp over_tcp = OverTcp::no;
     };
     static std::span<const Route> routes();
 
@@ -47,12 +58,17 @@ public:
 
 private:
     void find_and_answer(const HttpRequest& request, const HttpRespond& respond);
+    bool has_token(const HttpRequest& request) const;
+    // Returns the refusal of a request over TCP, if it is refused.
+    std::optional<HttpResponse> refuse_over_tcp(const HttpRequest& request, OverTcp allowed) const;
 
     std::optional<AllocatorMetrics> allocator_metrics() const;
     boost::json::value allocator_json() const;
     boost::json::value peers_json() const;
     void get_health(const Asked& asked, const HttpRespond& respond);
     void get_metrics(const Asked& asked, const HttpRespond& respond);
+    void get_page(const Asked& asked, const HttpRespond& respond);
+    void get_access(const Asked& asked, const HttpRespond& respond);
     void get_index(const Asked& asked, const HttpRespond& respond);
     void get_status(const Asked& asked, const HttpRespond& respond);
     void get_datasets(const Asked& asked, const HttpRespond& respond);
@@ -81,6 +97,7 @@ private:
     Node& node_;
     const HandshakeServer& handshakes_;
     const AllocatorAgent* agent_;
+    PageAccess access_;
     SteadyClock clock_;
     std::int64_t started_ns_;
 };

@@ -67,6 +67,15 @@ Result<DaemonConfig> complete(DaemonConfig config, std::string_view source) {
         return config_error(source, std::string("peers.") + (config.peers.listen.empty() ? "others" : "listen") +
                                         " needs peers.token_file, a file with the secret that all peers share");
     }
+    if (config.metrics_listen.empty() && (config.page_anyone_reads || !config.page_token_file.empty())) {
+        return config_error(source,
+                            "page.anyone_reads and page.token_file need metrics_listen, where the page is served");
+    }
+    if (!config.page_token_file.empty() && !is_loopback(parse_host_port(config.metrics_listen)->host)) {
+        return config_error(source,
+                            "page.token_file needs a metrics_listen on 127.0.0.1: without TLS, anyone who can "
+                            "read the network could read the token");
+    }
     if (config.peers.certificate_file.empty() != config.peers.key_file.empty()) {
         return config_error(source, "peers.certificate and peers.key go together");
     }

@@ -73,6 +73,10 @@ struct DaemonConfig {
     std::string admin_socket_path;  // default <state>/admin.sock
     unsigned admin_socket_mode = 0660;
     std::string metrics_listen;  // "127.0.0.1:9464"; empty: /metrics on the admin socket only
+    // Over metrics_listen, for the page: whether everyone may look, and a file with a token whose holder may steer,
+    // too.
+    bool page_anyone_reads = false;
+    std::string page_token_file;  // empty: nobody may
 
     IoMode io = IoMode::automatic;
     // An old version of a dataset keeps its blocks for this long while no session reads it.

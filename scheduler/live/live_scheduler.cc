@@ -692,7 +692,7 @@ Why LiveScheduler::why(const JobRecord& job, Moment now) const {
                                 .placer = *options_.placer,
                                 .tenants = options_.tenants,
                                 .view = view,
-                                .bound = rate_bound(cluster_.planned_state(), cluster_.plan(), job.asked.name),
+                                .bound = allocator::rate_bound(cluster_.planned_state(), cluster_.plan(), job.asked.name),
                                 .policy = options_.policy->name(),
                                 .output = output,
                                 .now_s = now.unix_s});

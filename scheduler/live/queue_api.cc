@@ -9,6 +9,7 @@
 #include <bit>
 #include <cerrno>
 #include <limits>
+#include <map>
 #include <utility>
 
 #include "base/file.h"
@@ -35,7 +36,7 @@ constexpr std::size_t kHistoryShown = 100;
 
 constexpr std::uint64_t kOutputBytesMax = 512u << 10;  // of one answer
 
-enum class Answer : std::uint8_t { submit, list, show, cancel, why, output, history, nodes };
+enum class Answer : std::uint8_t { submit, list, show, cancel, why, output, history, nodes, tenants };
 
 constexpr std::array kRoutes{
     allocator::Extension::Route{"POST", "/v1/queue", "", kSubmitters},
@@ -46,6 +47,7 @@ constexpr std::array kRoutes{
     allocator::Extension::Route{"GET", "/v1/queue/{name}/output", "attempt offset", kSubmitters},
     allocator::Extension::Route{"GET", "/v1/history", "limit", kReaders},
     allocator::Extension::Route{"GET", "/v1/gpu-nodes", "", kReaders},
+    allocator::Extension::Route{"GET", "/v1/tenants", "", kReaders},
 };
 
 constexpr std::array kEventKinds{
@@ -123,6 +125,7 @@ void QueueApi::answer(std::size_t route, const HttpRequest& request, const std::
     if (which == Answer::list) return respond(list());
     if (which == Answer::history) return respond(history(request));
     if (which == Answer::nodes) return respond(nodes());
+    if (which == Answer::tenants) return respond(tenants());
     const auto id = scheduler_.queue().find(name);
     if (!id) return respond(http_error(id.error()));
     const JobRecord& job = scheduler_.queue().jobs().at(*id);
@@ -243,6 +246,50 @@ HttpResponse QueueApi::nodes() const {
     return json_response({{"nodes", std::move(nodes)}});
 }
 
+HttpResponse QueueApi::tenants() const {
+    const std::vector<Tenant>& all = scheduler_.options().tenants;
+    struct Use {
+        std::uint64_t gpus = 0;
+        std::uint64_t opportunistic_gpus = 0;
+        std::uint64_t running = 0;
+        std::uint64_t waiting = 0;
+    };
+    std::map<std::string, Use> uses;
+    for (const JobId id : scheduler_.queue().active()) {
+        const JobRecord& job = scheduler_.queue().jobs().at(id);
+        Use& use = uses[job.asked.tenant];
+        ++(job.held ? use.running : use.waiting);
+        if (!job.held) continue;
+        use.gpus += job.in_use().count;
+        if (job.held->opportunistic) use.opportunistic_gpus += job.in_use().count;
+    }
+    std::uint64_t usable_gpus = 0;
+    for (const GpuNode& node : scheduler_.options().cluster.nodes) usable_gpus += node.usable ? node.gpus : 0;
+    std::map<std::uint32_t, double> weights;  // of all tenants below one, by its index
+    for (const Tenant& tenant : all) weights[tenant.parent] += tenant.weight;
+    json::array rows;
+    for (const Tenant& tenant : all) {
+        double share = static_cast<double>(usable_gpus);
+        for (const Tenant* at = &tenant;; at = &all[at->parent]) {
+            share *= at->weight / weights[at->parent];
+            if (at->parent == kNoTenant) break;
+        }
+        const Use& use = uses[tenant.name];
+        const double above_share = std::max(0.0, static_cast<double>(use.gpus) - share);
+        json::object row{{"name", tenant.name},
+                         {"weight", tenant.weight},
+                         {"jobs_running", use.running},
+                         {"jobs_waiting", use.waiting},
+                         {"used_gpus", use.gpus},
+                         {"share_gpus", share},
+                         {"borrowed_gpus", std::max(above_share, static_cast<double>(use.opportunistic_gpus))}};
+        if (tenant.parent != kNoTenant) row["parent"] = all[tenant.parent].name;
+        if (tenant.gpu_quota != kAllGpus) row["gpu_quota"] = tenant.gpu_quota;
+        rows.push_back(std::move(row));
+    }
+    return json_response({{"gpus", usable_gpus}, {"tenants", std::move(rows)}});
+}
+
 HttpResponse QueueApi::show(const JobRecord& job) const {
     json::object object = to_json(job);
     if (job.attempt > 0) object["output"] = scheduler_.output_of(job);
@@ -256,11 +303,14 @@ void QueueApi::cancel(const JobRecord& job, const HttpRequest& request, const Ht
 
 HttpResponse QueueApi::explain(const JobRecord& job) const {
     const Why why = scheduler_.why(job, now());
-    return json_response({{"id", job.id},
-                          {"name", job.asked.name},
-                          {"state", name(job.phase)},
-                          {"binding", why.binding},
-                          {"why", why.text}});
+    json::object answer{{"id", job.id},
+                        {"name", job.asked.name},
+                        {"state", name(job.phase)},
+                        {"binding", why.binding},
+                        {"why", why.text}};
+    if (why.place) answer["place"] = *why.place;
+    if (why.starts_unix_s) answer["starts_unix_s"] = *why.starts_unix_s;
+    return json_response(answer);
 }
 
 HttpResponse QueueApi::output(const JobRecord& job, const HttpRequest& request) const {

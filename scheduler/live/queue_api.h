@@ -40,6 +40,7 @@ private:
     void submit(const HttpRequest& request, const HttpRespond& respond);
     HttpResponse list() const;
     HttpResponse nodes() const;
+    HttpResponse tenants() const;
     HttpResponse show(const JobRecord& job) const;
     void cancel(const JobRecord& job, const HttpRequest& request, const HttpRespond& respond);
     HttpResponse explain(const JobRecord& job) const;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
+#include <vector>
 
 #include "base/units.h"
 
@@ -9,8 +11,6 @@ namespace larder::scheduler {
 namespace {
 
 constexpr std::size_t kNamedMax = 5;
-// A rate of at least this part of f* counts as f*.
-constexpr double kNearIdeal = 0.98;
 
 std::string duration_text(double seconds) {
     return format_duration_ns(static_cast<std::int64_t>(std::clamp(seconds, 0.0, 1e9) * 1e9));
@@ -92,6 +92,41 @@ std::uint64_t waiting_before(const JobRecord& job, const WhyContext& context) {
     return before;
 }
 
+std::uint64_t place_of(const JobRecord& job, const WhyContext& context) {
+    std::uint64_t place = 1;
+    for (const JobId id : context.queue.active()) {
+        const JobRecord& other = context.queue.jobs().at(id);
+        if (other.phase != Phase::waiting || !other.after.empty()) continue;
+        if (std::pair(-other.asked.priority, other.id) < std::pair(-job.asked.priority, job.id)) ++place;
+    }
+    return place;
+}
+
+// Returns when enough GPUs are free for the job, as if no other job waited; nullopt if too few of those that have them
+// have a known end.
+std::optional<double> earliest_start_s(const JobRecord& job, const WhyContext& context) {
+    const auto fits = [&](const std::string& type) { return job.asked.gpu_type.empty() || job.asked.gpu_type == type; };
+    std::uint64_t free = free_gpus(job, context).free;
+    std::vector<std::pair<double, std::uint32_t>> ends;  // and the GPUs that they free
+    for (const JobId id : context.queue.holders()) {
+        const JobRecord& holder = context.queue.jobs().at(id);
+        if (!holder.held || !fits(holder.held->gpu_type) || holder.held->packed_with) continue;
+        const auto rates = context.view.jobs.find(holder.asked.name);
+        if (rates == context.view.jobs.end() || rates->second.predicted <= 0) continue;
+        if (!std::isfinite(holder.remaining_bytes())) continue;
+        ends.emplace_back(context.now_s + holder.remaining_bytes() / rates->second.predicted, holder.held->count);
+    }
+    std::ranges::sort(ends);
+    double start_s = std::max(context.now_s, job.not_before_s);
+    for (const auto& [end_s, gpus] : ends) {
+        if (free >= job.asked.least_gpus()) break;
+        free += gpus;
+        start_s = std::max(start_s, end_s);
+    }
+    if (free < job.asked.least_gpus()) return std::nullopt;
+    return start_s;
+}
+
 Why why_waiting(const JobRecord& job, const WhyContext& context) {
     const std::string begin =
         "Job " + title(job) + " has waited " + duration_text(context.now_s - job.state.waiting_since_s) + " for ";
@@ -153,17 +188,17 @@ Why why_waiting(const JobRecord& job, const WhyContext& context) {
                         holders_text(job, context, false) + "."};
 }
 
-std::string_view binding_of(const RateBound& bound) {
+std::string_view binding_of(const allocator::RateBound& bound) {
     switch (bound.kind) {
-        case RateBound::Kind::network: return "network";
-        case RateBound::Kind::disk: return "disk";
-        case RateBound::Kind::remote: break;
+        case allocator::RateBound::Kind::network: return "network";
+        case allocator::RateBound::Kind::disk: return "disk";
+        case allocator::RateBound::Kind::remote: break;
     }
     return "remote_bandwidth";
 }
 
-std::string text_of(const RateBound& bound) {
-    if (bound.kind == RateBound::Kind::remote) return "remote bandwidth";
+std::string text_of(const allocator::RateBound& bound) {
+    if (bound.kind == allocator::RateBound::Kind::remote) return "remote bandwidth";
     return "the " + std::string(binding_of(bound)) + " of node " + bound.node;
 }
 
@@ -185,7 +220,7 @@ Why why_running(const JobRecord& job, const WhyContext& context) {
     // Otherwise the plan assumes that the job could use all of the remote's bandwidth.
     const bool ideal_is_known = rates.ideal_is_measured || !job.asked.ideal_by_type.empty();
     const std::string ideal = format_bytes_per_second(rates.ideal) + (rates.ideal_is_measured ? " measured" : "");
-    const bool at_ideal = rates.predicted >= kNearIdeal * rates.ideal;
+    const bool at_ideal = rates.predicted >= allocator::kNearIdeal * rates.ideal;
     const std::string by_plan = "by the plan it reads " + format_bytes_per_second(rates.predicted) +
                                 (ideal_is_known ? " of f* " + ideal : "") + ", with " +
                                 format_bytes_per_second(rates.granted) + " of remote bandwidth and " +
@@ -225,7 +260,15 @@ std::string_view text_of(WaitsFor why) {
 Why why(const JobRecord& job, const WhyContext& context) {
     const std::string who = "Job " + title(job);
     switch (job.phase) {
-        case Phase::waiting: return why_waiting(job, context);
+        case Phase::waiting: {
+            Why waiting = why_waiting(job, context);
+            if (!job.after.empty()) return waiting;
+            waiting.place = place_of(job, context);
+            if (job.waits_for != WaitsFor::quota && job.waits_for != WaitsFor::deadline) {
+                waiting.starts_unix_s = earliest_start_s(job, context);
+            }
+            return waiting;
+        }
         case Phase::placed: {
             std::string stopping;
             for (const JobId id : context.queue.active()) {

@@ -4,11 +4,13 @@
 // quota, jobs before it, a deadline. For a running job it says whether GPUs or storage limit the rate. Pure: based on
 // the state after the last decision.
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
+#include "allocator/rate_bound.h"
 #include "scheduler/live/queue.h"
-#include "scheduler/live/rate_bound.h"
 #include "scheduler/live/storage_view.h"
 #include "scheduler/snapshot.h"
 
@@ -17,6 +19,10 @@ namespace larder::scheduler {
 struct Why {
     std::string_view binding;  // "gpus", "place", "turn", "quota", "dependencies", "remote_bandwidth", ...; see docs
     std::string text;
+    // Of a waiting job: its place among those that wait, by priority and then by submission, from 1; and when enough
+    // GPUs will be free for it alone, if the ends of the jobs that have them are known. Policies may choose otherwise.
+    std::optional<std::uint64_t> place{};
+    std::optional<double> starts_unix_s{};
 };
 
 struct WhyContext {
@@ -25,7 +31,7 @@ struct WhyContext {
     const Placer& placer;
     std::span<const Tenant> tenants;
     const StorageView& view;
-    RateBound bound;  // what limits the job if its rate is below f*
+    allocator::RateBound bound;  // what limits the job if its rate is below f*
     std::string_view policy;
     std::string_view output;  // where its output is; empty: unknown
     double now_s = 0;

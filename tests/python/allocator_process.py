@@ -48,12 +48,16 @@ class Allocator:
         """Sends one request over the Unix socket. Bytes are sent unchanged, anything else as JSON."""
         return ask(UnixConnection(self.socket), method, target, body)
 
-    def ask_tcp(self, method: str, target: str, body: object = None, token: str | None = None) -> Answer:
+    def ask_tcp(
+        self, method: str, target: str, body: object = None, token: str | None = None, host: str | None = None
+    ) -> Answer:
         """Sends one request over TCP. The allocator must listen on a port that the kernel chose."""
         found = re.search(r"listening .*port=(\d+)", self.log.read_text())
         assert found, self.log.read_text()
         connection = http.client.HTTPConnection("127.0.0.1", int(found[1]), timeout=60)
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        if host is not None:
+            headers["Host"] = host
         return ask(connection, method, target, body, headers)
 
     def stream(self, target: str, until: bytes) -> Answer:

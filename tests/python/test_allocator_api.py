@@ -88,7 +88,7 @@ def test_every_answer_fits_its_schema_and_all_documented_ones_are_seen(
     def get_all_lists() -> None:
         for target in (
             "/healthz", "/metrics", "/v1", "/v1/plan", "/v1/nodes", "/v1/datasets", "/v1/jobs", "/v1/events",
-            "/v1/queue", "/v1/history", "/v1/status",
+            "/v1/queue", "/v1/history", "/v1/status", "/v1/access", "/v1/tenants", "/", "/page.js", "/page.css",
         ):  # fmt: skip
             ask("GET", target)
 
@@ -131,6 +131,12 @@ def test_every_answer_fits_its_schema_and_all_documented_ones_are_seen(
     assert {job["name"]: job["running"] for job in ask("GET", "/v1/jobs")["jobs"]}["slurm-7"]
     ask("POST", "/v1/jobs/slurm-7/placement", {"node": "a", "runs": False})
     ask("DELETE", "/v1/jobs/slurm-7")
+    while allocator.ask("GET", "/v1/jobs/vision/rates").status == 404:  # for a second at most
+        time.sleep(0.05)
+    assert ask("GET", "/v1/jobs/vision/rates")["rates"][0]["ideal_bytes_per_second"] > 0
+    ask("GET", "/v1/jobs/lost/rates", None, 404)
+    while "limited_by" not in {job["name"]: job for job in ask("GET", "/v1/jobs")["jobs"]}["vision"]:
+        time.sleep(0.05)
     measured = [job for job in ask("GET", "/v1/jobs")["jobs"] if "prediction_error_ratio" in job]
     assert [job["name"] for job in measured] == ["vision"]
     ask("PUT", "/v1/datasets/images/pin", {"bytes": 10**9})
@@ -155,6 +161,8 @@ def test_every_answer_fits_its_schema_and_all_documented_ones_are_seen(
             {"name": "waits", "dataset": "images", "gpus": 4000},
         ],
     })  # fmt: skip
+    ask("POST", "/v1/whatif", {"pins": [{"dataset": "images", "bytes": 10**9}]})
+    ask("POST", "/v1/whatif", {"pins": [{"dataset": "images", "bytes": 10**15}]}, 507)
     ask("POST", "/v1/whatif", {"remove_jobs": ["lost"]}, 404)
     ask("POST", "/v1/whatif", {"cache_bytes": -(10**15)}, 400)
     ask("POST", "/v1/whatif", {"add_jobs": [{"name": "vision", "dataset": "images"}]}, 409)
@@ -195,7 +203,7 @@ def test_every_answer_fits_its_schema_and_all_documented_ones_are_seen(
 @pytest.mark.parametrize(
     ("method", "target", "body", "status", "code"),
     [
-        ("GET", "/", None, 404, "not_found"),
+        ("GET", "/other.html", None, 404, "not_found"),
         ("GET", "/v1/nothing", None, 404, "not_found"),
         ("GET", "/v1/jobs?colour=red", None, 400, "invalid_argument"),
         ("POST", "/v1/reports", b"{", 400, "invalid_argument"),

@@ -56,7 +56,7 @@ def test_every_route_refuses_without_token_and_nothing_changes(
     before = known_state(guarded)
     for method, path in description.operations():
         answer = guarded.ask_tcp(method, path.replace("{name}", "images"), bodies().get((method, path)), token)
-        if path == "/healthz":
+        if path in ("/healthz", "/", "/page.js", "/page.css"):
             assert answer.status == 200
             continue
         assert answer.status == 401, (method, path)
@@ -64,6 +64,30 @@ def test_every_route_refuses_without_token_and_nothing_changes(
         description.validate(answer.json(), {"$ref": "#/components/schemas/Error"})
         assert answer.headers["WWW-Authenticate"].startswith("Bearer ")
     assert known_state(guarded) == before
+
+
+def test_page_runs_its_own_script_only(guarded: Allocator) -> None:
+    for path, kind in (("/", "text/html"), ("/page.js", "text/javascript"), ("/page.css", "text/css")):
+        answer = guarded.ask_tcp("GET", path)
+        assert (answer.status, answer.content_type) == (200, kind)
+        policy = answer.headers["Content-Security-Policy"]
+        assert "default-src 'none'" in policy and "script-src 'self';" in policy and "unsafe" not in policy
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+        assert "Set-Cookie" not in answer.headers
+
+
+def test_anyone_reads_and_changes_nothing_where_config_allows(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    allocator = Allocator(larder_bin, tmp_path, "--listen", "127.0.0.1:0", "--access.anyone_reads", "true")
+    assert allocator.ask("POST", "/v1/reports", node_report()).status == 200
+    assert allocator.ask_tcp("GET", "/v1/access").json() == {"name": "anyone", "role": "viewer"}
+    assert allocator.ask_tcp("GET", "/v1/jobs").status == 200
+    assert allocator.ask_tcp("PUT", "/v1/remote", {"bytes_per_second": 1.0}).status == 403
+    assert allocator.ask_tcp("PUT", "/v1/datasets/images/pin", {"bytes": 1}).status == 403
+    assert allocator.ask_tcp("GET", "/v1/jobs", token="wrong-0123456789abcdef").status == 401
+    # A page of a foreign host whose name leads here reads nothing.
+    assert allocator.ask_tcp("GET", "/v1/jobs", host="larder.example.com").status == 401
+    assert allocator.ask_tcp("GET", "/v1/jobs", host="localhost:80").status == 200
+    assert allocator.end() == 0
 
 
 def test_role_may_use_only_its_own_routes(guarded: Allocator, description: Description) -> None:

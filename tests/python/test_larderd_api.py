@@ -56,7 +56,10 @@ def test_every_answer_fits_its_schema_and_all_documented_ones_are_seen(
         path = files / f"class{i % 3}" / f"{i}.bin"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(bytes([i]) * 64 * KIB)
-    for target in ("/healthz", "/metrics", "/v1", "/v1/status", "/v1/datasets", "/v1/jobs"):
+    for target in (
+        "/healthz", "/metrics", "/", "/page.js", "/page.css", "/v1", "/v1/access", "/v1/status", "/v1/datasets",
+        "/v1/jobs",
+    ):  # fmt: skip
         request("GET", target)
 
     full = {

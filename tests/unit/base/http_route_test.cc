@@ -19,6 +19,12 @@ TEST(HttpRoute, PathMatchesPatternSegmentBySegment) {
     EXPECT_EQ(name, "unset");
 }
 
+TEST(HttpRoute, RootHasNoSegment) {
+    std::string name = "unset";
+    EXPECT_TRUE(match_route("/", {}, name));
+    EXPECT_FALSE(match_route("/", {"v1"}, name));
+}
+
 TEST(HttpRoute, SegmentInBracesMatchesAnyNonEmptyText) {
     std::string name = "unset";
     EXPECT_FALSE(match_route("/v1/datasets/{name}/quota", {"v1", "datasets", "", "quota"}, name));

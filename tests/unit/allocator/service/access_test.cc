@@ -44,7 +44,7 @@ std::string message_of(const Result<std::vector<Token>>& tokens) {
 
 std::vector<std::string> segments(std::string_view path) {
     std::vector<std::string> all;
-    while (!path.empty()) {
+    while (path.size() > 1) {  // "/" has no segment
         path.remove_prefix(1);
         all.emplace_back(path.substr(0, path.find('/')));
         path.remove_prefix(all.back().size());
@@ -57,7 +57,7 @@ HttpRequest over_tcp(std::string_view method, std::string_view path, const std::
     return {.method = std::string(method), .path = segments(path), .peer_address = "10.0.0.7", .bearer_token = token};
 }
 
-TEST(Access, OnlyHealthIsAnsweredWithoutToken) {
+TEST(Access, OnlyHealthAndPageAreAnsweredWithoutToken) {
     const Access access = larder::allocator::access();
     for (const AccessRule& rule : access_rules()) {
         for (const char* token : {"", "wrong-token-0123456789", "operator-token-012345678", "alice"}) {
@@ -72,6 +72,27 @@ TEST(Access, OnlyHealthIsAnsweredWithoutToken) {
     }
     HttpRequest elsewhere = over_tcp("GET", "/v1/nowhere", "");
     EXPECT_EQ(access.admit(elsewhere)->status, 401u) << "an unknown path needs a token too";
+}
+
+TEST(Access, AnyoneReadsWhereConfigAllows) {
+    const Access open({}, {}, {}, {}, true);
+    const auto is_admitted = [&](const char* method, const char* path, const char* host) {
+        HttpRequest request = over_tcp(method, path, "");
+        request.host = host;
+        const bool admitted = !open.admit(request);
+        if (admitted) {
+            EXPECT_EQ(request.role, "viewer");
+            EXPECT_FALSE(request.is_operator);
+        }
+        return admitted;
+    };
+    EXPECT_TRUE(is_admitted("GET", "/v1/jobs", "10.0.0.1:7600"));
+    EXPECT_TRUE(is_admitted("GET", "/v1/jobs", "localhost"));
+    EXPECT_FALSE(is_admitted("GET", "/v1/jobs", "larder.example.com")) << "a name of somebody else's";
+    EXPECT_FALSE(is_admitted("PUT", "/v1/remote", "10.0.0.1:7600"));
+    HttpRequest wrong = over_tcp("GET", "/v1/jobs", "wrong-token-0123456789");
+    wrong.host = "localhost";
+    EXPECT_EQ(open.admit(wrong)->status, 401u);
 }
 
 TEST(Access, RoleMayDoWhatTheTableAllows) {

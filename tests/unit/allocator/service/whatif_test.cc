@@ -54,6 +54,14 @@ TEST(WhatIf, SlowerRemoteLowersRate) {
     EXPECT_EQ(comparison.before.state.remote_bytes_per_second, 1e9);
 }
 
+TEST(WhatIf, PinFixesQuotaOfOneDataset) {
+    const Comparison comparison = compare(two_nodes(), {.pins = {{.dataset = "images", .bytes = 10 * kGB}}});
+    EXPECT_EQ(comparison.before.plan.datasets[0].quota_bytes, 50 * kGB);
+    EXPECT_EQ(comparison.after.plan.datasets[0].quota_bytes, 10 * kGB);
+    EXPECT_NEAR(plan_of(comparison.after, "vision").steady_bytes_per_second, 1e9 / 0.9, 1e6);
+    EXPECT_EQ(refused({.pins = {{.dataset = "lost", .bytes = 1}}}).code, ErrorCode::not_found);
+}
+
 TEST(WhatIf, CacheIsAddedAndRemovedInProportion) {
     Comparison comparison = compare(two_nodes(), {.cache_bytes = 50 * static_cast<std::int64_t>(kGB)});
     EXPECT_EQ(comparison.after.state.nodes[0].memory_bytes, 10 * kGB);

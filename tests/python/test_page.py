@@ -1,0 +1,394 @@
+"""The allocator's and the daemon's page in a real browser, Debian's Chromium without a window."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import pathlib
+import re
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from allocator_process import Allocator, node_report, reporting
+from browser import Browser
+from conftest import Daemon
+from http_api import ask
+
+TOKENS = {role: f"{role}-0123456789abcdef" for role in ("viewer", "submitter", "operator")}
+HOSTILE = '<img src=x onerror="document.title=1">&lt;b&gt;'
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    started = Browser(tmp_path_factory.mktemp("chromium"))
+    yield started
+    started.end()
+
+
+@pytest.fixture(autouse=True)
+def no_token_is_left(browser: Browser) -> Iterator[None]:
+    yield
+    if not browser.driver.current_url.startswith("http"):
+        return
+    browser.run("sessionStorage.clear()")
+    browser.driver.get("about:blank")  # else it would go on asking
+    browser.hosts()
+    browser.complaints()
+
+
+def job(name: str, dataset: str, **changes: object) -> dict[str, object]:
+    report = dict(node_report()["jobs"][0])  # type: ignore[index, call-overload]
+    return report | {"name": name, "dataset": dataset} | changes
+
+
+def dataset(name: str, size: int, cached: int) -> dict[str, object]:
+    return {
+        "name": name, "size_bytes": size, "quota_memory_bytes": 0, "quota_disk_bytes": cached,
+        "cached_memory_bytes": 0, "cached_disk_bytes": cached,
+    }  # fmt: skip
+
+
+class Site:
+    """An allocator that runs jobs on four GPUs, and a node that reports two jobs."""
+
+    def __init__(self, programs: pathlib.Path, directory: pathlib.Path, *options: str) -> None:
+        tokens = directory / "tokens"
+        tokens.write_text("".join(f"{role} a-{role} {token}\n" for role, token in TOKENS.items()))
+        tokens.chmod(0o600)
+        self.programs = programs
+        self.directory = directory
+        self.options = (
+            "--state", str(directory / "state"), "--access.tokens", str(tokens), "--scheduler.gpus", "4",
+            "--lease", "1 s", *options,
+        )  # fmt: skip
+        self.port = 0
+        self.report = node_report(
+            datasets=[dataset("images", 200 * 10**9, 50 * 10**9), dataset("text", 80 * 10**9, 20 * 10**9)],
+            jobs=[job("vision", "images"), job("language", "text")],
+        )
+        self.allocator = self.start()
+
+    def start(self) -> Allocator:
+        log = self.directory / "allocator.log"
+        log.unlink(missing_ok=True)
+        started = Allocator(self.programs, self.directory, "--listen", f"127.0.0.1:{self.port}", *self.options)
+        found = re.search(r"listening .*port=(\d+)", log.read_text())
+        assert found
+        self.port = int(found[1])
+        return started
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/"
+
+    def submit(self, name: str, gpus: int = 1, command: tuple[str, ...] = ("sleep", "1000"), **more: object) -> None:
+        body = {"jobs": [{"name": name, "command": list(command), "directory": "/", "gpus": gpus, **more}]}
+        answer = self.allocator.ask("POST", "/v1/queue", body)
+        assert answer.status == 200, answer.body
+
+
+@contextlib.contextmanager
+def work(report: dict[str, object]) -> Iterator[None]:
+    """Lets the counters of the report's jobs rise: their f* and their rates become known."""
+    ends = threading.Event()
+
+    def go_on() -> None:
+        while not ends.wait(0.25):
+            for each in report["jobs"]:  # type: ignore[attr-defined]
+                each["bytes"] += 10**8
+                each["busy_s"] += 0.1 * each["ranks"]
+                each["remote_bytes"] += 6 * 10**7
+
+    thread = threading.Thread(target=go_on)
+    thread.start()
+    try:
+        yield
+    finally:
+        ends.set()
+        thread.join()
+
+
+@pytest.fixture
+def site(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> Iterator[Site]:
+    made = Site(larder_bin, tmp_path, "--access.anyone_reads", "true")
+    with work(made.report), reporting(made.allocator, made.report):
+        yield made
+    if made.allocator.runs():
+        assert made.allocator.end() == 0, made.allocator.log.read_text()
+
+
+def sign_in(browser: Browser, site: Site, role: str) -> None:
+    browser.open(site.url)
+    browser.run("sessionStorage.setItem('larder-token', arguments[0])", TOKENS[role])
+    browser.driver.refresh()
+    browser.until_text(".who", f"a-{role}")
+
+
+def test_jobs_show_rates_and_limits_from_the_allocator(browser: Browser, site: Site) -> None:
+    browser.open(site.url)
+    browser.until(lambda: "/s" in browser.row("Jobs", "vision").get("f", ""), "no measured rate")
+    assert site.allocator.ask("PUT", "/v1/remote", {"bytes_per_second": 1e8}).status == 200
+    browser.until(lambda: "remote" in browser.row("Jobs", "vision").get("Limited by, since", ""), "not bound by the remote")
+    known = {each["name"]: each for each in site.allocator.ask("GET", "/v1/jobs").json()["jobs"]}
+    assert known["vision"]["limited_by"]["resource"] == "remote"
+    assert browser.row("Jobs", "language")["Dataset"] == "text"
+    assert browser.text(".connection") == "live"
+    assert browser.hosts() == {f"127.0.0.1:{site.port}"}
+    assert browser.complaints() == []
+
+
+def test_every_section_shows_what_the_allocator_knows(browser: Browser, site: Site) -> None:
+    site.submit("trainer", gpus=3)
+    site.submit("next", gpus=2)
+    site.submit("short", command=("true",))
+    assert site.allocator.ask("PUT", "/v1/datasets/text/pin", {"bytes": 20 * 10**9}).status == 200
+    browser.open(site.url)
+    for section in ("Jobs", "Why is my job waiting?", "Datasets", "Remote bandwidth", "Nodes", "Tenants", "History"):
+        browser.until_text("main", section)
+    browser.until(lambda: "needs 2 GPUs at once" in browser.row("Waiting jobs", "next").get("Why", ""), "no reason")
+    assert browser.row("Waiting jobs", "next")["Place"] == "1"
+    assert "waits for GPUs" in browser.row("Jobs", "next")["Limited by, since"]
+    images = browser.row("Datasets", "images")
+    assert "25.0 %" in images["c/d"] and images["In force"] == "50.0 GB" and images["Pinned"] == "–"
+    browser.until(lambda: browser.row("Datasets", "text").get("Pinned") == "20.0 GB", "no pin")
+    assert "1.00 GB/s" in browser.text("#remote")
+    node = browser.row("Nodes", "a")
+    assert node["State"] == "reports" and node["Faults"] == "none" and node["GPUs"] == "8"
+    tenant = browser.row("Tenants", "default")
+    assert (tenant["Used"], tenant["Quota"], tenant["Borrowed"]) == ("3", "all", "0")
+    browser.until(lambda: browser.row("Ended jobs", "short").get("Outcome") == "succeeded", "no ended job")
+    assert any(event["Event"] == "pin set" for event in browser.cells("Events"))
+
+
+def test_job_page_shows_rates_and_decisions(browser: Browser, site: Site) -> None:
+    site.submit("vision", gpus=2)
+    browser.open(site.url)
+    browser.until(lambda: browser.row("Jobs", "vision"), "no job")
+    browser.press("vision")
+    browser.until_text("#job", "f, predicted")
+    browser.until(lambda: browser.run("return document.querySelector('#rates canvas') !== null"), "no chart")
+    for line in ("measured f", "predicted f", "f*"):
+        browser.until_text("#rates .u-legend", line)
+    browser.until_text("#log", "submitted")
+    browser.press("← All jobs")
+    browser.until_text("main", "Datasets")
+
+
+def test_operator_tries_a_quota_and_pins_it(browser: Browser, site: Site) -> None:
+    assert site.allocator.ask("PUT", "/v1/remote", {"bytes_per_second": 1e8}).status == 200
+    sign_in(browser, site, "operator")
+    browser.until(lambda: "remote" in browser.row("Jobs", "vision").get("Limited by, since", ""), "not bound by the remote")
+    browser.press("What if images had another quota")
+    browser.until(lambda: browser.row("Predicted rates", "vision"), "no prediction")
+    browser.slide("quota", 0.05)
+    browser.until(lambda: browser.row("Predicted rates", "vision").get("Change", "").startswith("−"), "no loss is predicted")
+    datasets = {each["name"]: each for each in site.allocator.ask("GET", "/v1/datasets").json()["datasets"]}
+    assert "pinned_bytes" not in datasets["images"], "only predicted"
+    browser.press("Apply: pin the quota")
+    browser.until_text(".said", "pinned to 5.00 GB")
+    datasets = {each["name"]: each for each in site.allocator.ask("GET", "/v1/datasets").json()["datasets"]}
+    assert datasets["images"]["pinned_bytes"] == 5 * 10**9
+    browser.until(lambda: browser.row("Datasets", "images").get("Pinned") == "5.00 GB", "the pin is not shown")
+
+
+def test_operator_cancels_a_job(browser: Browser, site: Site) -> None:
+    site.submit("trainer", gpus=4)
+    site.submit("next", gpus=2)
+    sign_in(browser, site, "operator")
+    browser.press("Cancel next")
+    browser.press("Keep as it is")
+    browser.press("Cancel next")
+    browser.press("Yes")
+    browser.until_text(".said", "next is cancelled")
+    assert site.allocator.ask("GET", "/v1/queue/next").json()["state"] == "cancelled"
+
+
+def test_viewer_looks_and_changes_nothing(browser: Browser, site: Site) -> None:
+    site.submit("trainer", gpus=4)
+    site.submit("next", gpus=2)
+    browser.open(site.url)
+    browser.until(lambda: browser.row("Waiting jobs", "next"), "no job waits")
+    assert browser.text(".who").startswith("read-only")
+    assert "Cancel" not in browser.text("#waiting")
+    browser.press("What if images had another quota")
+    browser.until_text(".whatif", "Only an operator may apply it")
+    assert "Apply" not in browser.text(".whatif .buttons").replace("apply", "")
+
+
+def test_wrong_token_is_refused_and_the_right_one_is_taken(
+    browser: Browser, larder_bin: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    site = Site(larder_bin, tmp_path)
+    with reporting(site.allocator, site.report):
+        browser.open(site.url)
+        browser.until_text("main", "asks for a token")
+        assert "vision" not in browser.text("body")
+        for token, shown in (("wrong-0123456789abcdef", "the token is unknown"), (TOKENS["viewer"], "a-viewer")):
+            field = browser.until(lambda: browser.run("return document.querySelector('input[name=token]')"), "no field")
+            field.clear()
+            field.send_keys(token)
+            browser.press("Show the page")
+            browser.until_text("body", shown)
+        browser.until(lambda: browser.row("Jobs", "vision"), "no job")
+        assert browser.run("return document.cookie") == ""
+        browser.press("Sign out")
+        browser.until_text("main", "asks for a token")
+        assert "vision" not in browser.text("body")
+    assert site.allocator.end() == 0
+
+
+def test_page_survives_a_restart_of_the_allocator(browser: Browser, larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    site = Site(larder_bin, tmp_path, "--access.anyone_reads", "true")
+    with reporting(site.allocator, site.report):
+        browser.open(site.url)
+        browser.until(lambda: browser.row("Jobs", "vision"), "no job")
+    site.allocator.kill()
+    browser.until_text(".connection", "no answer")
+    assert browser.row("Jobs", "vision"), "what it last said is still shown"
+    site.report["jobs"] = [job("after", "images")]
+    site.allocator = site.start()
+    with reporting(site.allocator, site.report):
+        browser.until_text(".connection", "live")
+        browser.until(lambda: browser.row("Jobs", "after"), "the new state is not shown")
+        assert not browser.row("Jobs", "vision")
+    assert site.allocator.end() == 0
+
+
+def test_hostile_names_are_text(browser: Browser, site: Site) -> None:
+    site.report["jobs"].append(job(HOSTILE, "images"))
+    browser.open(site.url)
+    browser.until(lambda: browser.row("Jobs", HOSTILE), "no such row")
+    browser.press(HOSTILE)
+    browser.until(lambda: browser.text("#job-title") == HOSTILE, "the job's page has another title")
+    assert browser.run("return document.title") == "Larder"
+    assert browser.run("return document.querySelectorAll('main img').length") == 0
+    assert browser.hosts() == {f"127.0.0.1:{site.port}"}
+
+
+def test_policy_forbids_other_hosts_and_inline_script(browser: Browser, site: Site) -> None:
+    browser.open(site.url)
+    browser.until_text(".connection", "live")
+    browser.complaints()
+    browser.run(
+        """window.violated = new Set();
+        document.addEventListener("securitypolicyviolation", (event) => window.violated.add(event.violatedDirective));
+        const script = document.createElement("script");
+        script.textContent = "document.title = 'run'";
+        document.head.append(script);
+        fetch("http://127.0.0.2:1/").catch(() => {});"""
+    )
+    for directive in ("connect-src", "script-src-elem"):
+        browser.until(
+            lambda name=directive: browser.run("return window.violated.has(arguments[0])", name), f"{directive} allows it"
+        )
+    assert browser.run("return document.title") == "Larder"
+
+
+def test_rows_keep_their_place_and_only_those_in_view_are_drawn(browser: Browser, site: Site) -> None:
+    site.report["jobs"] = [job(f"job-{i:04}", "images", bytes=10**9 * (i % 7)) for i in range(1000)]
+    browser.open(site.url)
+    browser.until_text("#jobs", "1000 running")
+    drawn = browser.run("return document.querySelectorAll('#jobs tbody tr').length")
+    assert drawn < 60
+    press_f = "document.querySelector('#jobs thead th:nth-child(4) button').click()"
+    browser.until(lambda: "/s" in browser.row("Jobs", "job-0000").get("f", ""), "no rates")
+    browser.run(press_f)
+    order = [row["Job"] for row in browser.cells("Jobs")]
+    number = browser.text(".tile:last-child")
+    browser.until(lambda: browser.text(".tile:last-child") != number, "nothing changes")
+    assert [row["Job"] for row in browser.cells("Jobs")] == order
+    browser.run("document.querySelector('#jobs .scroll').scrollTop = 34 * 500")
+    browser.until(lambda: [row["Job"] for row in browser.cells("Jobs")][0] != order[0], "it does not scroll")
+    field = browser.run("return document.querySelector('#jobs input[type=search]')")
+    field.send_keys("job-0777")
+    browser.until(lambda: [row["Job"] for row in browser.cells("Jobs")] == ["job-0777"], "it does not filter")
+
+
+def test_keyboard_reaches_sections_sorting_and_dialogs(browser: Browser, site: Site) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    browser.open(site.url)
+    browser.until(lambda: browser.row("Datasets", "images"), "no dataset")
+    body = browser.driver.switch_to.active_element
+    names: list[str] = []
+    for _ in range(60):
+        body.send_keys(Keys.TAB)
+        body = browser.driver.switch_to.active_element
+        names.append((body.get_attribute("aria-label") or body.text).strip())
+        if names[-1].startswith("What if images"):
+            break
+    assert {"Larder", "Datasets", "Jobs", "vision"} <= set(names), names
+    body.send_keys(Keys.ENTER)
+    browser.until_text(".whatif", "Quota over all nodes")
+    browser.driver.switch_to.active_element.send_keys(Keys.ESCAPE)
+    browser.until(lambda: browser.text(".whatif") == "", "Escape does not close it")
+    unnamed = browser.run(
+        """return [...document.querySelectorAll("button, a, input, select, table, .scroll")].filter((each) =>
+            !(each.getAttribute("aria-label") || each.innerText || each.labels?.length)).map((each) => each.outerHTML);"""
+    )
+    assert unnamed == []
+
+
+def test_phone_needs_no_sideways_scrolling_of_the_page(browser: Browser, site: Site) -> None:
+    browser.set_media(390, 844, "dark")
+    try:
+        browser.open(site.url)
+        browser.until(lambda: browser.row("Jobs", "vision"), "no job")
+        assert browser.run("return document.documentElement.scrollWidth") <= 390
+        ground = browser.run("return getComputedStyle(document.body).backgroundColor")
+        assert ground == "rgb(19, 20, 18)", "dark where the browser is"
+    finally:
+        browser.set_media(1280, 900)
+
+
+# --- larderd
+
+
+def test_daemon_shows_its_node_and_lets_its_token_warm_and_limit(
+    browser: Browser, larder_bin: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("page-token-0123456789\n")
+    token.chmod(0o600)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    daemon = Daemon(
+        larder_bin, tmp_path / "node", "--metrics-listen", f"127.0.0.1:{port}", "--page.anyone_reads", "true",
+        "--page.token_file", str(token),
+    )  # fmt: skip
+    daemon.start()
+    try:
+        files = tmp_path / "files"
+        files.mkdir()
+        for i in range(20):
+            (files / f"{i}.bin").write_bytes(bytes([i]) * 100_000)
+        daemon.command("dataset", "add", "pets", files, "--quota-memory", "64MiB")
+        browser.open(f"http://127.0.0.1:{port}/")
+        browser.until(lambda: browser.row("Datasets", "pets"), "no dataset")
+        assert "0.0 %" in browser.row("Datasets", "pets")["c/d"]
+        assert "Warm" not in browser.text("#datasets")
+        for section in ("Jobs", "Datasets", "Node"):
+            assert section in browser.text("main")
+        assert "io_uring" in browser.text("#node") or "threads" in browser.text("#node")
+        browser.run("sessionStorage.setItem('larder-token', 'page-token-0123456789')")
+        browser.driver.refresh()
+        browser.press("Warm pets")
+        browser.until_text(".said", "pets is warm")
+        browser.until(lambda: "100.0 %" in browser.row("Datasets", "pets").get("c/d", ""), "it is not warm")
+        daemon.command("job", "limit", "train", "--rate", "5MB/s", "--ahead")
+        browser.until(lambda: browser.row("Jobs", "train").get("Remote limit") == "5.00 MB/s", "no limit")
+        browser.press("Limit train")
+        field = browser.until(lambda: browser.run("return document.querySelector('input[name=rate]')"), "no field")
+        field.clear()
+        field.send_keys("7")
+        browser.press("Limit")
+        browser.until(lambda: browser.row("Jobs", "train").get("Remote limit") == "7.00 MB/s", "no other limit")
+        refused = ask(http.client.HTTPConnection("127.0.0.1", port), "POST", "/v1/datasets/pets/warm")
+        assert refused.status == 403, "without the token"
+        assert browser.hosts() == {f"127.0.0.1:{port}"}
+    finally:
+        daemon.end()
