@@ -21,4 +21,5 @@ def test_repository_has_no_forbidden_include(sources):
 def test_repository_breaks_no_rule(sources, repository):
     build = pathlib.Path(os.environ.get("LARDER_BUILD", repository / "build" / "dev"))
     built = tidy.built_files(build / "compile_commands.json", repository)
-    assert [str(finding) for finding in tidy.check(sources, built)] == []
+    others = tidy.files_without_text(repository, sources)
+    assert [str(finding) for finding in tidy.check(sources, built, others)] == []

@@ -4,7 +4,7 @@ import collections
 import pathlib
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from sources import Source
 
@@ -61,10 +61,13 @@ def wide_lines(source: Source) -> Iterator[tuple[int, str]]:
             yield number, f"{len(line)} columns, more than {WIDTH}: wrap it, or make a long row of a table a list"
 
 
-def dead_links(sources: list[Source]) -> Iterator[tuple[str, int, str]]:
-    """(path, line, what is wrong) of each relative link or anchor that leads nowhere, and each named file that is missing."""
+def dead_links(sources: list[Source], others: Collection[str] = ()) -> Iterator[tuple[str, int, str]]:
+    """(path, line, what is wrong) of each relative link or anchor that leads nowhere, and each named file that is missing.
+
+    `others`: the paths of files without a text, such as pictures.
+    """
     texts = {source.path: source.text for source in sources}
-    known = {folder for path in texts for folder in map(str, pathlib.PurePosixPath(path).parents)} | set(texts)
+    known = {folder for path in texts for folder in map(str, pathlib.PurePosixPath(path).parents)} | set(texts) | set(others)
     pages = {source.path for source in sources if source.path.endswith(".md")}
     for source in sources:
         folder = posixpath.dirname(source.path)

@@ -10,12 +10,12 @@ import json
 import pathlib
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import packages  # noqa: E402
 import pages  # noqa: E402
-from sources import PRODUCT, Finding, Source, read_sources  # noqa: E402
+from sources import PRODUCT, Finding, Source, read_sources, repository_files  # noqa: E402
 
 # The lint and its tests spell out what they look for.
 SELF = ("tools/lint/", "tests/tidy/")
@@ -178,9 +178,9 @@ def dead_source(sources: list[Source], built: set[str]) -> Iterator[Finding]:
             yield Finding(source.path, 1, "dead_source", "no target builds it")
 
 
-def dead_link(sources: list[Source]) -> Iterator[Finding]:
+def dead_link(sources: list[Source], others: Collection[str] = ()) -> Iterator[Finding]:
     """A relative link, an anchor, or the name of a page in a comment or a help text must lead somewhere."""
-    for path, line, says in pages.dead_links(sources):
+    for path, line, says in pages.dead_links(sources, others):
         if not path.startswith(SELF):
             yield Finding(path, line, "dead_link", says)
 
@@ -209,18 +209,23 @@ def built_files(compile_commands: pathlib.Path, root: pathlib.Path) -> set[str]:
     return {str(file.relative_to(root.resolve())) for file in files if file.is_relative_to(root.resolve())}
 
 
-def check(sources: list[Source], built: set[str] | None = None) -> list[Finding]:
+def check(sources: list[Source], built: set[str] | None = None, others: Collection[str] = ()) -> list[Finding]:
+    """`others`: the paths of files without a text, such as pictures."""
     findings = []
     for source in sources:
         for rule in (CPP_RULES if source.is_cpp else ()) + TEXT_RULES:
             findings += [Finding(source.path, line, rule.__name__, text) for line, text in rule(source)]
     findings += unlisted_test(sources)
     findings += dead_header(sources)
-    findings += dead_link(sources)
+    findings += dead_link(sources, others)
     findings += unlisted_package(sources)
     if built is not None:
         findings += dead_source(sources, built)
     return sorted(findings, key=lambda finding: (finding.path, finding.line))
+
+
+def files_without_text(root: pathlib.Path, sources: list[Source]) -> set[str]:
+    return set(repository_files(root)) - {source.path for source in sources}
 
 
 def main() -> int:
@@ -230,7 +235,7 @@ def main() -> int:
     arguments = parser.parse_args()
     sources = read_sources(arguments.root)
     built = built_files(arguments.compile_commands, arguments.root) if arguments.compile_commands else None
-    findings = check(sources, built)
+    findings = check(sources, built, files_without_text(arguments.root, sources))
     for finding in findings:
         print(finding)
     print(f"tidy: {len(sources)} files, {len(findings)} findings")
