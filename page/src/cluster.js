@@ -10,8 +10,15 @@ import { Table } from "./table.js";
 
 const near = (rate, ideal) => (ideal > 0 ? rate / ideal : 0);
 
+let made = { jobs: null, queue: null, rows: [] };
+
 // Running jobs as plans see them, and submitted ones that wait for GPUs.
 export function job_rows({ jobs, queue }) {
+    if (jobs !== made.jobs || queue !== made.queue) made = { jobs, queue, rows: make_job_rows(jobs, queue) };
+    return made.rows;
+}
+
+function make_job_rows(jobs, queue) {
     const rows = jobs.map((job) => ({ ...job, limit: job.limited_by }));
     const known = new Set(jobs.filter((job) => job.running).map((job) => job.name));
     for (const job of queue) {

@@ -29,7 +29,19 @@ export class Table extends Component {
         this.setState({ sort: column, descending: sort === column ? !descending : Boolean(numeric) });
     };
 
+    // Scrolling draws often, and the rows are the same then.
     ordered() {
+        const { rows } = this.props;
+        const { sort, descending, filter } = this.state;
+        const asked = [rows, sort, descending, filter];
+        if (!this.asked || asked.some((each, at) => each !== this.asked[at])) {
+            this.asked = asked;
+            this.answer = this.order_rows();
+        }
+        return this.answer;
+    }
+
+    order_rows() {
         const { rows, columns, search } = this.props;
         const { sort, descending, filter } = this.state;
         const wanted = filter.toLowerCase();

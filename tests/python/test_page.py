@@ -11,11 +11,13 @@ import threading
 import time
 from collections.abc import Iterator
 
+import page
 import pytest
 from allocator_process import Allocator, node_report, reporting
 from browser import Browser
 from conftest import Daemon
 from http_api import ask
+from program import hold_port
 
 TOKENS = {role: f"{role}-0123456789abcdef" for role in ("viewer", "submitter", "operator")}
 HOSTILE = '<img src=x onerror="document.title=1">&lt;b&gt;'
@@ -392,3 +394,28 @@ def test_daemon_shows_its_node_and_lets_its_token_warm_and_limit(
         assert browser.hosts() == {f"127.0.0.1:{port}"}
     finally:
         daemon.end()
+
+
+# --- docs/page.md
+
+
+def test_commands_of_the_docs_serve_both_pages(
+    repository: pathlib.Path, larder_bin: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    steps = page.commands(repository / "docs" / "page.md")
+    with hold_port() as allocator, hold_port() as daemon:
+        ports = {"7600": str(allocator.getsockname()[1]), "9464": str(daemon.getsockname()[1])}
+
+        def with_ports(text: str) -> str:
+            return re.sub(r"7600|9464", lambda found: ports[found[0]], text)
+
+        def before(step: page.Command) -> str:
+            found = re.search(r"curl -s (http://[\d.:]+)/", step.text)
+            return f"until curl -s {found[1]}/healthz; do sleep 0.1; done" if found else ":"
+
+        steps = [page.Command(step.line, with_ports(step.text), step.shown) for step in steps]
+        ran = page.run(steps, tmp_path, larder_bin, before)
+    assert len(ran) == 5
+    for step, answer in ran.items():
+        assert answer.status == 0, f"line {step.line}: {step.text}\n{answer.output}"
+        assert not step.shown or answer.output.splitlines() == list(step.shown), step.text
