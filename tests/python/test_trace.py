@@ -245,13 +245,15 @@ def collector() -> Iterator[Collector]:
 
 
 def test_otlp_is_sent_to_a_collector(
-    own_daemon: Daemon, directory: pathlib.Path, read: Callable[..., Reader], collector: Collector
-) -> None:
-    own_daemon.command("dataset", "add", "data", f"file://{directory}", "--quota-disk", "64MiB", "--format", "raw")
+    own_daemon: Daemon, serve_directory: Callable[..., Nginx], directory: pathlib.Path, read: Callable[..., Reader],
+    collector: Collector,
+) -> None:  # fmt: skip
+    own_daemon.command("dataset", "add", "data", f"{serve_directory(directory).http}/all.txt")
     read(own_daemon, "data", "train")
     traced = trace(own_daemon, "train", "--blocks", 50, "--otlp", collector.url)
     ((path, content_type, body),) = collector.bodies
     assert path == "/v1/traces" and content_type == "application/json"
+    assert {"remote_read", "first_byte"} <= set(steps_of(traced))
     check_requests([parsed(json.loads(body))], traced)
 
     trace(own_daemon, "train", "--blocks", 5, "--otlp", f"{collector.url}/other/path")
