@@ -79,9 +79,16 @@ class Browser:
             const named = [...document.querySelectorAll("button, a, summary")].filter((each) =>
                 (each.getAttribute("aria-label") ?? each.innerText).trim() === arguments[0] && !each.disabled);
             return named.at(-1);"""
-        button = self.until(lambda: self.run(script, name), f'no button "{name}"')
-        self.run("arguments[0].scrollIntoView({block: 'center'})", button)
-        button.click()  # type: ignore[attr-defined]
+
+        def pressed() -> bool:
+            button = self.run(script, name)
+            if button is None:
+                return False
+            self.run("arguments[0].scrollIntoView({block: 'center'})", button)
+            button.click()  # type: ignore[attr-defined]
+            return True
+
+        self.until(pressed, f'no button "{name}"')
 
     def slide(self, name: str, part: float) -> None:
         """Moves a slider to a part of its range, as dragging it does."""
