@@ -162,7 +162,8 @@ private:
             const double out = utilization(load.out, node.nic_bytes_per_second);
             const double disk = utilization(load.disk, node.disk_read_bytes_per_second);
             if (out >= kFullPart) group.full.push_back({out, RateBound::Kind::network, cache.node});
-            if (disk >= kFullPart && cache.disk_bytes > 0) group.full.push_back({disk, RateBound::Kind::disk, cache.node});
+            if (disk >= kFullPart && cache.disk_bytes > 0)
+                group.full.push_back({disk, RateBound::Kind::disk, cache.node});
         });
         for (auto& [place, group] : caches_) {
             std::ranges::stable_sort(group.full, std::ranges::greater{}, &FullLimit::utilization);

@@ -687,15 +687,16 @@ EngineJob LiveScheduler::engine_job(const JobRecord& job) const {
 Why LiveScheduler::why(const JobRecord& job, Moment now) const {
     const StorageView view = storage_view(cluster_, now.steady_ns);
     const std::string output = output_of(job);
-    return scheduler::why(job, {.queue = queue_,
-                                .cluster = options_.cluster,
-                                .placer = *options_.placer,
-                                .tenants = options_.tenants,
-                                .view = view,
-                                .bound = allocator::rate_bound(cluster_.planned_state(), cluster_.plan(), job.asked.name),
-                                .policy = options_.policy->name(),
-                                .output = output,
-                                .now_s = now.unix_s});
+    return scheduler::why(job,
+                          {.queue = queue_,
+                           .cluster = options_.cluster,
+                           .placer = *options_.placer,
+                           .tenants = options_.tenants,
+                           .view = view,
+                           .bound = allocator::rate_bound(cluster_.planned_state(), cluster_.plan(), job.asked.name),
+                           .policy = options_.policy->name(),
+                           .output = output,
+                           .now_s = now.unix_s});
 }
 
 }  // namespace larder::scheduler

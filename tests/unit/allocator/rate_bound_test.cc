@@ -10,14 +10,14 @@ namespace {
 // One job of up to 100 MB/s on node "a". Half of its dataset is on the disk of "a", half on the disk of its peer "b".
 struct OneJob {
     ClusterState state{.remote_bytes_per_second = 1e9,
-                                  .nodes = {{.name = "a", .gpus = 4, .disk_bytes = 500'000'000},
-                                            {.name = "b", .gpus = 4, .disk_bytes = 500'000'000}},
-                                  .datasets = {{.name = "images", .size_bytes = 1'000'000'000}},
-                                  .jobs = {{.name = "resnet",
-                                            .gpus = 4,
-                                            .ideal_bytes_per_second = 1e8,
-                                            .unread_bytes = 1'000'000'000,
-                                            .placement = {{0, 4}}}}};
+                       .nodes = {{.name = "a", .gpus = 4, .disk_bytes = 500'000'000},
+                                 {.name = "b", .gpus = 4, .disk_bytes = 500'000'000}},
+                       .datasets = {{.name = "images", .size_bytes = 1'000'000'000}},
+                       .jobs = {{.name = "resnet",
+                                 .gpus = 4,
+                                 .ideal_bytes_per_second = 1e8,
+                                 .unread_bytes = 1'000'000'000,
+                                 .placement = {{0, 4}}}}};
 
     void cache_all() {
         state.datasets[0].cached = {{.node = 0, .disk_bytes = 500'000'000}, {.node = 1, .disk_bytes = 500'000'000}};
