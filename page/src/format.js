@@ -45,6 +45,14 @@ export function duration(seconds) {
     return `${Math.floor(whole / 86400)} d ${Math.floor((whole % 86400) / 3600)} h`;
 }
 
+// A short time.
+export function span(ns) {
+    for (const [size, unit] of [[1e9, "s"], [1e6, "ms"], [1e3, "µs"]]) {
+        if (ns >= size) return `${(ns / size).toFixed(ns >= 99.95 * size ? 0 : ns >= 9.995 * size ? 1 : 2)} ${unit}`;
+    }
+    return `${ns} ns`;
+}
+
 export function clock(unix_s) {
     if (!Number.isFinite(unix_s)) return "–";
     const at = new Date(unix_s * 1000);

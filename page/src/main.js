@@ -7,6 +7,7 @@ import { Job } from "./job.js";
 import { LimitForm, Node, node_sections } from "./node.js";
 import { Bar, Question } from "./parts.js";
 import { run, sign_in, store } from "./store.js";
+import { Trace } from "./trace.js";
 import { WhatIf } from "./whatif.js";
 
 function Summary({ state }) {
@@ -94,6 +95,7 @@ class Page extends Component {
             </main>
             ${state.whatif ? html`<${WhatIf} key=${state.whatif.dataset ?? ""} dataset=${state.whatif.dataset} />` : null}
             ${state.limit ? html`<${LimitForm} job=${state.limit} />` : null}
+            ${state.trace ? html`<${Trace} trace=${state.trace} />` : null}
             ${state.question ? html`<${Question} text=${state.question} />` : null}
             <div class="said" role="status" aria-live="polite">${state.said ? html`<p class=${state.said.tone}>${state.said.text}</p>` : null}</div>`;
     }

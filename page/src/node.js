@@ -6,6 +6,7 @@ import { html } from "./html.js";
 import { act, Bar, say, Section, Tag } from "./parts.js";
 import { changed, may_operate, store, update } from "./store.js";
 import { Table } from "./table.js";
+import { record } from "./trace.js";
 
 export const node_sections = [
     ["jobs", "Jobs"],
@@ -37,7 +38,8 @@ const job_columns = () =>
         { name: "Waited", title: "the time that its loaders waited for data", numeric: true, wide: true, value: (job) => job.stall_s, cell: (job) => format.duration(job.stall_s) },
         may_operate() && {
             name: "",
-            cell: (job) => html`<button type="button" class="quiet" aria-label=${`Limit ${job.job}`} onClick=${() => update({ limit: job })}>Limit…</button>`,
+            cell: (job) => html`<button type="button" class="quiet" aria-label=${`Trace ${job.job}`} onClick=${() => record(job.job)}>Trace…</button>
+                <button type="button" class="quiet" aria-label=${`Limit ${job.job}`} onClick=${() => update({ limit: job })}>Limit…</button>`,
         },
     ].filter(Boolean);
 
@@ -184,7 +186,7 @@ export function LimitForm({ job }) {
     return html`<dialog class="question" aria-labelledby="limit-title" ref=${(dialog) => dialog && !dialog.open && dialog.showModal()} onCancel=${close} onClose=${close}>
         <form onSubmit=${set}>
             <h2 id="limit-title">Limit ${job.job} on this node</h2>
-            <p><label>Remote bandwidth in MB/s; 0 is no limit <input name="rate" type="number" min="0" step="any" required value=${job.remote_rate / 1e6} /></label></p>
+            <p><label>Remote bandwidth in MB/s; 0 is no limit <input name="rate" type="number" min="0" step="any" required defaultValue=${job.remote_rate / 1e6} /></label></p>
             <p class="buttons">
                 <button type="button" class="quiet" onClick=${close}>Keep as it is</button>
                 <button type="button" class="quiet" onClick=${release}>As in the config</button>

@@ -18,6 +18,7 @@ from browser import Browser
 from conftest import Daemon
 from http_api import ask
 from program import hold_port
+from reading_job import ReadingJob
 
 TOKENS = {role: f"{role}-0123456789abcdef" for role in ("viewer", "submitter", "operator")}
 HOSTILE = '<img src=x onerror="document.title=1">&lt;b&gt;'
@@ -370,6 +371,7 @@ def test_daemon_shows_its_node_and_lets_its_token_warm_and_limit(
         for i in range(20):
             (files / f"{i}.bin").write_bytes(bytes([i]) * 100_000)
         daemon.command("dataset", "add", "pets", files, "--quota-memory", "64MiB")
+        daemon.command("dataset", "add", "fish", files, "--quota-memory", "0", "--quota-disk", "0")
         browser.open(f"http://127.0.0.1:{port}/")
         browser.until(lambda: browser.row("Datasets", "pets"), "no dataset")
         assert "0.0 %" in browser.row("Datasets", "pets")["c/d"]
@@ -388,8 +390,21 @@ def test_daemon_shows_its_node_and_lets_its_token_warm_and_limit(
         field = browser.until(lambda: browser.run("return document.querySelector('input[name=rate]')"), "no field")
         field.clear()
         field.send_keys("7")
+        time.sleep(1.5)  # the page is drawn again each second
         browser.press("Limit")
         browser.until(lambda: browser.row("Jobs", "train").get("Remote limit") == "7.00 MB/s", "no other limit")
+        with contextlib.closing(ReadingJob(daemon, "fish", "train")):
+            browser.press("Trace train")
+            browser.until(lambda: browser.row("Steps", "token_wait"), "no steps of the blocks")
+        assert float(browser.row("Steps", "token_wait")["Share"].removesuffix(" %")) > 50, "the job is limited"
+        assert re.search(r"\d ms block \d+ of fish, 100 kB, from remote", browser.text(".waterfall"))
+        bar = browser.run("""
+            const fill = document.querySelector(".waterfall .bar .fill");
+            return [fill.style.left, fill.getBoundingClientRect().width];""")
+        assert bar[0].endswith("%") and bar[1] >= 2, bar
+        browser.press("Close")
+        refused = ask(http.client.HTTPConnection("127.0.0.1", port), "POST", "/v1/jobs/train/trace")
+        assert refused.status == 403, "without the token"
         refused = ask(http.client.HTTPConnection("127.0.0.1", port), "POST", "/v1/datasets/pets/warm")
         assert refused.status == 403, "without the token"
         assert browser.hosts() == {f"127.0.0.1:{port}"}

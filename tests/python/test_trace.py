@@ -24,6 +24,7 @@ from google.protobuf import json_format
 from http_api import UnixConnection, ask
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+from reading_job import ReadingJob
 from servers import FaultProxy, Nginx
 
 BLOCKS = 40
@@ -42,43 +43,17 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return made
 
 
-class Reader:
-    """A training job in a thread that reads epochs until `stop`. Errors of the remote are left alone."""
-
-    def __init__(self, daemon: Daemon, dataset: str, job: str, epochs: int = 1_000_000) -> None:
-        self._stopping = threading.Event()
-        self._arguments = (daemon, dataset, job, epochs)
-        self._thread = threading.Thread(target=self._read)
-        self._thread.start()
-        wait_until(lambda: job in [known["job"] for known in json.loads(daemon.command("--json", "jobs"))["jobs"]])
-
-    def _read(self) -> None:
-        daemon, dataset, job, epochs = self._arguments
-        loader = larder.Loader(dataset, socket=daemon.socket, job=job, batch_size=1)
-        for _ in range(epochs):
-            for _ in loader:
-                if self._stopping.is_set():
-                    return
-
-    def wait(self) -> None:
-        self._thread.join()
-
-    def stop(self) -> None:
-        self._stopping.set()
-        self._thread.join()
-
-
 @pytest.fixture
-def read() -> Iterator[Callable[..., Reader]]:
-    started: list[Reader] = []
+def read() -> Iterator[Callable[..., ReadingJob]]:
+    started: list[ReadingJob] = []
 
-    def start(*arguments: Any, **options: Any) -> Reader:
-        started.append(Reader(*arguments, **options))
+    def start(*arguments: Any, **options: Any) -> ReadingJob:
+        started.append(ReadingJob(*arguments, **options))
         return started[-1]
 
     yield start
     for reader in started:
-        reader.stop()
+        reader.close()
 
 
 def trace(daemon: Daemon, job: str, *options: object) -> dict[str, Any]:
@@ -119,7 +94,7 @@ def check_order(traced: dict[str, Any]) -> None:
 
 
 def test_wait_for_tokens_shows_when_a_limit_is_set(
-    own_daemon: Daemon, serve_directory: Callable[..., Nginx], directory: pathlib.Path, read: Callable[..., Reader]
+    own_daemon: Daemon, serve_directory: Callable[..., Nginx], directory: pathlib.Path, read: Callable[..., ReadingJob]
 ) -> None:
     server = serve_directory(directory)
     own_daemon.command("dataset", "add", "far", f"{server.http}/all.txt")
@@ -142,7 +117,7 @@ def test_wait_for_tokens_shows_when_a_limit_is_set(
 
 
 def test_paced_remote_shows_its_body(
-    own_daemon: Daemon, serve_directory: Callable[..., Nginx], directory: pathlib.Path, read: Callable[..., Reader]
+    own_daemon: Daemon, serve_directory: Callable[..., Nginx], directory: pathlib.Path, read: Callable[..., ReadingJob]
 ) -> None:
     server = serve_directory(directory, "--directive=limit_rate 20k;")
     own_daemon.command("dataset", "add", "paced", f"{server.http}/all.txt", "--quota-disk", "64MiB")
@@ -163,7 +138,7 @@ def test_paced_remote_shows_its_body(
 
 
 def test_failed_tries_show(
-    own_daemon: Daemon, serve_directory: Callable[..., Nginx], directory: pathlib.Path, read: Callable[..., Reader],
+    own_daemon: Daemon, serve_directory: Callable[..., Nginx], directory: pathlib.Path, read: Callable[..., ReadingJob],
     fault_proxy: Callable[..., FaultProxy],
 ) -> None:  # fmt: skip
     proxy = fault_proxy(serve_directory(directory).port)
@@ -178,7 +153,7 @@ def test_failed_tries_show(
         assert "earlier_tries" in [step["step"] for step in block["steps"]]
 
 
-def test_hits_show_where_they_are_read(own_daemon: Daemon, directory: pathlib.Path, read: Callable[..., Reader]) -> None:
+def test_hits_show_where_they_are_read(own_daemon: Daemon, directory: pathlib.Path, read: Callable[..., ReadingJob]) -> None:
     own_daemon.command("dataset", "add", "disk", f"file://{directory}", "--quota-disk", "64MiB", "--format", "raw")
     own_daemon.command("dataset", "add", "memory", f"file://{directory}", "--quota-memory", "64MiB", "--format", "raw")
     for dataset in ("disk", "memory"):
@@ -193,7 +168,7 @@ def test_hits_show_where_they_are_read(own_daemon: Daemon, directory: pathlib.Pa
     assert in_memory["steps"] == []
 
 
-def test_otlp_file_is_what_collectors_read(own_daemon: Daemon, directory: pathlib.Path, read: Callable[..., Reader], tmp_path: pathlib.Path) -> None:  # fmt: skip
+def test_otlp_file_is_what_collectors_read(own_daemon: Daemon, directory: pathlib.Path, read: Callable[..., ReadingJob], tmp_path: pathlib.Path) -> None:  # fmt: skip
     own_daemon.command("dataset", "add", "data", f"file://{directory}", "--quota-disk", "64MiB", "--format", "raw")
     read(own_daemon, "data", "train")
     file = tmp_path / "trace.json"
@@ -245,7 +220,7 @@ def collector() -> Iterator[Collector]:
 
 
 def test_otlp_is_sent_to_a_collector(
-    own_daemon: Daemon, serve_directory: Callable[..., Nginx], directory: pathlib.Path, read: Callable[..., Reader],
+    own_daemon: Daemon, serve_directory: Callable[..., Nginx], directory: pathlib.Path, read: Callable[..., ReadingJob],
     collector: Collector,
 ) -> None:  # fmt: skip
     own_daemon.command("dataset", "add", "data", f"{serve_directory(directory).http}/all.txt")
@@ -269,7 +244,7 @@ def test_otlp_is_sent_to_a_collector(
 
 
 def test_commands_of_the_page_work_as_written(
-    own_daemon: Daemon, directory: pathlib.Path, read: Callable[..., Reader], collector: Collector,
+    own_daemon: Daemon, directory: pathlib.Path, read: Callable[..., ReadingJob], collector: Collector,
     repository: pathlib.Path, larder_bin: pathlib.Path, tmp_path: pathlib.Path,
 ) -> None:  # fmt: skip
     own_daemon.command("dataset", "add", "data", f"file://{directory}", "--quota-disk", "64MiB", "--format", "raw")
@@ -339,7 +314,7 @@ def check_requests(requests: list[ExportTraceServiceRequest], traced: dict[str, 
 
 
 def test_two_jobs_are_traced_at_once_and_one_job_once(
-    own_daemon: Daemon, directory: pathlib.Path, read: Callable[..., Reader]
+    own_daemon: Daemon, directory: pathlib.Path, read: Callable[..., ReadingJob]
 ) -> None:
     own_daemon.command("dataset", "add", "data", f"file://{directory}", "--quota-memory", "64MiB", "--format", "raw")
     jobs = [f"job{i}" for i in range(5)]
@@ -383,7 +358,7 @@ def test_trace_ends_with_its_client(own_daemon: Daemon, directory: pathlib.Path)
 
 
 def test_job_that_ends_in_mid_trace_leaves_its_blocks(
-    own_daemon: Daemon, directory: pathlib.Path, read: Callable[..., Reader]
+    own_daemon: Daemon, directory: pathlib.Path, read: Callable[..., ReadingJob]
 ) -> None:
     own_daemon.command("dataset", "add", "data", f"file://{directory}", "--quota-memory", "64MiB", "--format", "raw")
     read(own_daemon, "data", "train", epochs=1).wait()
