@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 
@@ -11,7 +12,7 @@ from epochs import wait_until
 
 
 class ReadingJob:
-    """A training job in a thread that reads epochs until `close`. Errors of the remote are left alone."""
+    """A training job in a thread that reads epochs until `close`, or until an error of the loader."""
 
     def __init__(self, daemon: Daemon, dataset: str, job: str, epochs: int = 1_000_000) -> None:
         self._stopping = threading.Event()
@@ -23,10 +24,11 @@ class ReadingJob:
     def _read(self) -> None:
         daemon, dataset, job, epochs = self._arguments
         loader = larder.Loader(dataset, socket=daemon.socket, job=job, batch_size=1)
-        for _ in range(epochs):
-            for _ in loader:
-                if self._stopping.is_set():
-                    return
+        with contextlib.suppress(larder.Error):
+            for _ in range(epochs):
+                for _ in loader:
+                    if self._stopping.is_set():
+                        return
 
     def wait(self) -> None:
         self._thread.join()
