@@ -121,8 +121,8 @@ TEST_F(ApiTest, InvalidBodiesGet400NamingTheKey) {
 }
 
 TEST_F(ApiTest, UnknownPathsGet404AndWrongMethodsGet405) {
-    for (const char* path : {"/", "/v2/status", "/v1/nothing", "/v1/datasets/a/b", "/v1/datasets/a/quota/x",
-                             "/v1/jobs/a", "/v1/tasks", "/v1/status/x"}) {
+    for (const char* path : {"/v2/status", "/v1/nothing", "/v1/datasets/a/b", "/v1/datasets/a/quota/x", "/v1/jobs/a",
+                             "/v1/tasks", "/v1/status/x"}) {
         EXPECT_EQ(daemon.get(path).status, 404u) << path;
     }
     EXPECT_EQ(daemon.call("PUT", "/v1/datasets").status, 405u);
