@@ -55,6 +55,8 @@ def ray_directory(monkeypatch: pytest.MonkeyPatch) -> Iterator[pathlib.Path]:
     # Ray's processes take a minute to start on a busy machine.
     monkeypatch.setenv("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", "400")
     monkeypatch.setenv("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.5")
+    # Lines that workers print go to their files at once, not to a logger, which loses the last ones of a killed process.
+    monkeypatch.setenv("RAY_TRAIN_ENABLE_PRINT_PATCH", "0")
     yield directory
     shutil.rmtree(directory, ignore_errors=True)
 
