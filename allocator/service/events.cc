@@ -11,7 +11,7 @@ constexpr std::int64_t kQuiet_ns = 10'000'000'000;
 // Subjects come from outside: at most this many are remembered, then all are forgotten.
 constexpr std::size_t kQuietMax = 4096;
 
-constexpr std::array<std::string_view, kEventKinds> kNames{
+constexpr std::array<std::string_view, kEventKinds> kEventNames{
     "node_came",    "node_gone",     "job_registered", "job_removed", "job_seen",  "job_gone",
     "plan_changed", "pin_set",       "pin_released",   "remote_set",  "lease_cut", "report_refused",
     "job_placed",   "job_submitted", "job_started",    "job_stopped", "job_ended",
@@ -20,7 +20,7 @@ constexpr std::array<std::string_view, kEventKinds> kNames{
 }  // namespace
 
 std::string_view name(EventKind kind) {
-    return kNames[static_cast<std::size_t>(kind)];
+    return kEventNames[static_cast<std::size_t>(kind)];
 }
 
 void EventLog::add(EventKind kind, std::string subject, std::string message) {
