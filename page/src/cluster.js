@@ -1,19 +1,16 @@
 // The allocator's page: the cluster, in the order in which operators look.
 
-import { Component } from "preact";
 import { ask } from "./api.js";
 import * as format from "./format.js";
 import { html } from "./html.js";
-import { act, Bar, job_link, Limit, Section, Tag } from "./parts.js";
-import { changed, may_cancel, may_operate, store, update } from "./store.js";
+import { act, Bar, job_link, Limit, ratio, Section, Tag } from "./parts.js";
+import { changed, may_cancel, may_operate, may_predict, now_ms, store, update } from "./store.js";
 import { Table } from "./table.js";
-
-const near = (rate, ideal) => (ideal > 0 ? rate / ideal : 0);
 
 let made = { jobs: null, queue: null, rows: [] };
 
 // Running jobs as plans see them, and submitted ones that wait for GPUs.
-export function job_rows({ jobs, queue }) {
+function job_rows({ jobs, queue }) {
     if (jobs !== made.jobs || queue !== made.queue) made = { jobs, queue, rows: make_job_rows(jobs, queue) };
     return made.rows;
 }
@@ -35,14 +32,14 @@ const job_columns = [
     {
         name: "f against f*",
         title: "the rate of the last seconds; the mark is the predicted rate",
-        value: (job) => near(job.measured_bytes_per_second, job.ideal_bytes_per_second),
+        value: (job) => ratio(job.measured_bytes_per_second, job.ideal_bytes_per_second),
         cell: (job) =>
             job.running
                 ? html`<${Bar}
                       used=${job.measured_bytes_per_second}
                       mark=${job.predicted_bytes_per_second}
                       all=${job.ideal_bytes_per_second}
-                      tone=${near(job.predicted_bytes_per_second, job.ideal_bytes_per_second) < 0.98 ? "warn" : "good"}
+                      tone=${ratio(job.predicted_bytes_per_second, job.ideal_bytes_per_second) < 0.98 ? "warn" : "good"}
                       label=${`${format.rate(job.measured_bytes_per_second)} measured, ${format.rate(job.predicted_bytes_per_second)} predicted, f* ${format.rate(job.ideal_bytes_per_second)}`}
                   />`
                 : "–",
@@ -60,7 +57,7 @@ const job_columns = [
     { name: "Stall", title: "the part of its time that it waited for data", numeric: true, wide: true, value: (job) => job.stall_ratio, cell: (job) => format.percent(job.stall_ratio) },
 ];
 
-export function Jobs({ state }) {
+function Jobs({ state }) {
     const rows = job_rows(state);
     const running = state.jobs.filter((job) => job.running);
     const slow = running.filter((job) => job.limited_by && !["compute", "unknown"].includes(job.limited_by.resource));
@@ -73,21 +70,27 @@ export function Jobs({ state }) {
 // --- the queue
 
 const WHY_MS = 5000;
-const whys = new Map(); // by the job's number
+const WHYS_MAX = 500;
 
 export async function learn_why(job) {
+    const { whys } = store.state;
     const known = whys.get(job.id);
     if (known && Date.now() - known.asked_ms < WHY_MS) return;
-    whys.set(job.id, { ...known, asked_ms: Date.now() });
+    const keep = (why) => {
+        whys.delete(job.id); // so that the map is in the order of asking
+        whys.set(job.id, { ...why, asked_ms: Date.now() });
+        if (whys.size > WHYS_MAX) whys.delete(whys.keys().next().value);
+    };
+    keep(known);
     try {
-        whys.set(job.id, { ...(await ask("GET", `/v1/queue/${job.id}/why`)), asked_ms: Date.now() });
+        keep(await ask("GET", `/v1/queue/${job.id}/why`));
         changed();
     } catch {
         // It may have ended: the next list leaves it out.
     }
 }
 
-export const why_of = (job) => whys.get(job.id);
+export const why_of = (job) => store.state.whys.get(job.id);
 
 export const cancel = (job) =>
     act(`Cancel job ${job.id} (${job.name})? If it runs, it is stopped.`, ["DELETE", `/v1/queue/${job.id}`], `job ${job.name} is cancelled`);
@@ -98,7 +101,7 @@ const waiting_columns = () =>
         { name: "Place", title: "among the jobs that wait, by priority and then by submission", numeric: true, value: (job) => why_of(job)?.place, cell: (job) => format.number(why_of(job)?.place) },
         { name: "GPUs", numeric: true, wide: true, value: (job) => job.gpus, cell: (job) => job.gpus },
         { name: "Tenant", wide: true, stable: true, value: (job) => job.tenant, cell: (job) => job.tenant },
-        { name: "Waited", numeric: true, value: (job) => -job.submitted_unix_s, cell: (job) => format.duration(Date.now() / 1000 - job.submitted_unix_s) },
+        { name: "Waited", numeric: true, value: (job) => -job.submitted_unix_s, cell: (job) => format.duration(now_ms() / 1000 - job.submitted_unix_s) },
         {
             name: "May start",
             title: "when enough GPUs are free for it alone, as far as the ends of jobs are known",
@@ -106,7 +109,7 @@ const waiting_columns = () =>
             cell: (job) => {
                 const at = why_of(job)?.starts_unix_s;
                 if (at === undefined) return html`<span class="muted">not known</span>`;
-                const left = at - Date.now() / 1000;
+                const left = at - now_ms() / 1000;
                 return left < 2 ? "now" : html`in ${format.duration(left)} <small>${format.clock(at)}</small>`;
             },
         },
@@ -114,7 +117,7 @@ const waiting_columns = () =>
         may_cancel() && { name: "", cell: (job) => html`<button type="button" class="quiet" aria-label=${`Cancel ${job.name}`} onClick=${() => cancel(job)}>Cancel</button>` },
     ].filter(Boolean);
 
-export function Waiting({ state }) {
+function Waiting({ state }) {
     const waiting = state.queue.filter((job) => job.state === "waiting" || job.state === "placed");
     if (!state.runs_jobs) return null;
     return html`<${Section} id="waiting" title="Why is my job waiting?" note=${`${waiting.length} waiting, policy ${state.policy}`}>
@@ -125,35 +128,36 @@ export function Waiting({ state }) {
 
 // --- datasets
 
-export function hit_ratio(dataset) {
+function hit_ratio(dataset) {
     return dataset.size_bytes > 0 ? dataset.effective_bytes / dataset.size_bytes : 0;
 }
 
-const dataset_columns = [
-    { name: "Dataset", stable: true, value: (set) => set.name, cell: (set) => set.name, grow: true },
-    {
-        name: "c/d",
-        title: "cached bytes over the dataset's; the mark is the quota",
-        value: (set) => near(set.cached_bytes, set.size_bytes),
-        cell: (set) => html`<${Bar} used=${set.cached_bytes} mark=${set.quota_bytes} all=${set.size_bytes} label=${`${format.percent(near(set.cached_bytes, set.size_bytes))} cached, quota ${format.bytes(set.quota_bytes)}`} />
-            <small>${format.percent(near(set.cached_bytes, set.size_bytes))}</small>`,
-    },
-    { name: "Size", numeric: true, wide: true, value: (set) => set.size_bytes, cell: (set) => format.bytes(set.size_bytes) },
-    { name: "Cached", numeric: true, wide: true, value: (set) => set.cached_bytes, cell: (set) => format.bytes(set.cached_bytes) },
-    { name: "Hits", title: "of the rest of its jobs' epochs", numeric: true, value: hit_ratio, cell: (set) => (set.jobs.length ? format.percent(hit_ratio(set)) : "–") },
-    { name: "In force", title: "the quotas that nodes report", numeric: true, value: (set) => set.applied_bytes, cell: (set) => format.bytes(set.applied_bytes) },
-    { name: "Wished", title: "the quota of the plan", numeric: true, wide: true, value: (set) => set.quota_bytes, cell: (set) => format.bytes(set.quota_bytes) },
-    { name: "Pinned", numeric: true, value: (set) => set.pinned_bytes, cell: (set) => (set.pinned_bytes === undefined ? "–" : format.bytes(set.pinned_bytes)) },
-    { name: "Jobs", numeric: true, wide: true, value: (set) => set.jobs.length, cell: (set) => set.jobs.length },
-    {
-        name: "",
-        cell: (set) => html`<button type="button" class="quiet" aria-label=${`What if ${set.name} had another quota`} onClick=${() => update({ whatif: { dataset: set.name } })}>What if…</button>`,
-    },
-];
+const dataset_columns = () =>
+    [
+        { name: "Dataset", stable: true, value: (set) => set.name, cell: (set) => set.name, grow: true },
+        {
+            name: "c/d",
+            title: "cached bytes over the dataset's; the mark is the quota",
+            value: (set) => ratio(set.cached_bytes, set.size_bytes),
+            cell: (set) => html`<${Bar} used=${set.cached_bytes} mark=${set.quota_bytes} all=${set.size_bytes} label=${`${format.percent(ratio(set.cached_bytes, set.size_bytes))} cached, quota ${format.bytes(set.quota_bytes)}`} />
+                <small>${format.percent(ratio(set.cached_bytes, set.size_bytes))}</small>`,
+        },
+        { name: "Size", numeric: true, wide: true, value: (set) => set.size_bytes, cell: (set) => format.bytes(set.size_bytes) },
+        { name: "Cached", numeric: true, wide: true, value: (set) => set.cached_bytes, cell: (set) => format.bytes(set.cached_bytes) },
+        { name: "Hits", title: "of the rest of its jobs' epochs", numeric: true, value: hit_ratio, cell: (set) => (set.jobs.length ? format.percent(hit_ratio(set)) : "–") },
+        { name: "In force", title: "the quotas that nodes report", numeric: true, value: (set) => set.applied_bytes, cell: (set) => format.bytes(set.applied_bytes) },
+        { name: "Wished", title: "the quota of the plan", numeric: true, wide: true, value: (set) => set.quota_bytes, cell: (set) => format.bytes(set.quota_bytes) },
+        { name: "Pinned", numeric: true, value: (set) => set.pinned_bytes, cell: (set) => (set.pinned_bytes === undefined ? "–" : format.bytes(set.pinned_bytes)) },
+        { name: "Jobs", numeric: true, wide: true, value: (set) => set.jobs.length, cell: (set) => set.jobs.length },
+        may_predict() && {
+            name: "",
+            cell: (set) => html`<button type="button" class="quiet" aria-label=${`What if ${set.name} had another quota`} onClick=${() => update({ whatif: { dataset: set.name } })}>What if…</button>`,
+        },
+    ].filter(Boolean);
 
-export function Datasets({ state }) {
+function Datasets({ state }) {
     return html`<${Section} id="datasets" title="Datasets" note=${`${state.datasets.length} datasets`}>
-        <${Table} label="Datasets" rows=${state.datasets} row_key=${(set) => set.name} columns=${dataset_columns}
+        <${Table} label="Datasets" rows=${state.datasets} row_key=${(set) => set.name} columns=${dataset_columns()}
             search=${(set) => set.name} empty="No node has a dataset." />
     </>`;
 }
@@ -169,16 +173,16 @@ export function remote_of(state) {
     };
 }
 
-export function Remote({ state }) {
+function Remote({ state }) {
     const { limit, granted, used } = remote_of(state);
     const line = (text, value, tone) => html`<div class="meter">
         <span>${text}</span>
         <${Bar} used=${value} all=${limit} tone=${tone} label=${`${text}: ${format.rate(value)} of ${format.rate(limit)}`} />
-        <b>${format.rate(value)}</b><small>${format.percent(near(value, limit))}</small>
+        <b>${format.rate(value)}</b><small>${format.percent(ratio(value, limit))}</small>
     </div>`;
     return html`<${Section} id="remote" title="Remote bandwidth" note=${`B is ${format.rate(limit)}`}>
         <div class="meters">${line("Granted", granted, "")} ${line("Used", used, used > 0.95 * limit ? "warn" : "good")}</div>
-        <p><button type="button" class="quiet" onClick=${() => update({ whatif: {} })}>What if B were different…</button></p>
+        ${may_predict() ? html`<p><button type="button" class="quiet" onClick=${() => update({ whatif: {} })}>What if B were different…</button></p>` : null}
     </>`;
 }
 
@@ -188,7 +192,7 @@ const tier = (key, name) => ({
     name,
     title: "used of the capacity; the mark is the quota",
     wide: true,
-    value: (row) => near(row.used[key], row.capacity[key]),
+    value: (row) => ratio(row.used[key], row.capacity[key]),
     cell: (row) =>
         row.capacity[key] > 0
             ? html`<${Bar} used=${row.used[key]} mark=${row.quota[key]} all=${row.capacity[key]} label=${`${format.bytes(row.used[key])} used of ${format.bytes(row.capacity[key])}`} />
@@ -202,7 +206,7 @@ function faults_of(node, events) {
     if (node.alive && node.lease && node.lease.left_ms === 0) faults.push("its lease has expired");
     if (node.lease?.cut) faults.push("its lease is cut");
     const recent = events.findLast((event) => event.subject === node.name && ["report_refused", "lease_cut"].includes(event.kind));
-    if (recent && Date.now() - recent.unix_ms < 60_000) faults.push(recent.message);
+    if (recent && now_ms() - recent.unix_ms < 60_000) faults.push(recent.message);
     return faults;
 }
 
@@ -215,10 +219,11 @@ function node_columns(state) {
         { name: "Peers", title: "the group of nodes that read each other's caches", wide: true, stable: true, value: (node) => node.peer_group, cell: (node) => node.peer_group ?? "alone" },
         { name: "GPUs", numeric: true, wide: true, value: (node) => node.gpus, cell: (node) => node.gpus },
         { name: "Jobs", numeric: true, value: (node) => node.jobs.length, cell: (node) => node.jobs.length },
-        { name: "Granted", numeric: true, value: (node) => node.lease?.bytes_per_second, cell: (node) => (node.lease && node.lease.left_ms > 0 ? format.rate(node.lease.bytes_per_second) : "floors") },
+        { name: "Granted", numeric: true, value: (node) => node.lease?.bytes_per_second, cell: (node) => (node.lease && node.lease.left_ms > 0 ? format.rate(node.lease.bytes_per_second) : html`<span class="muted">no lease</span>`) },
         {
             name: "Faults",
-            value: (node) => -faults_of(node, state.events).length,
+            descends: true,
+            value: (node) => faults_of(node, state.events).length,
             cell: (node) => {
                 const text = faults_of(node, state.events).join("; ");
                 return text ? html`<span class="why fault" title=${text}>${text}</span>` : html`<span class="muted">none</span>`;
@@ -234,7 +239,7 @@ function node_columns(state) {
     ].filter(Boolean);
 }
 
-export function Nodes({ state }) {
+function Nodes({ state }) {
     const gone = state.nodes.filter((node) => !node.alive).length;
     return html`<${Section} id="nodes" title="Nodes" note=${`${state.nodes.length - gone} report${gone ? `, ${gone} gone` : ""}`}>
         <${Table} label="Nodes" rows=${state.nodes} row_key=${(node) => node.name} columns=${node_columns(state)}
@@ -260,7 +265,7 @@ const tenant_columns = [
     { name: "Waiting", numeric: true, wide: true, value: (row) => row.jobs_waiting, cell: (row) => row.jobs_waiting },
 ];
 
-export function Tenants({ state }) {
+function Tenants({ state }) {
     if (!state.runs_jobs) return null;
     return html`<${Section} id="tenants" title="Tenants" note="GPUs used, quota and borrowed">
         <${Table} label="Tenants" rows=${state.tenants} row_key=${(row) => row.name} columns=${tenant_columns} empty="No tenant." />
@@ -270,8 +275,8 @@ export function Tenants({ state }) {
 export const OUTCOMES = { succeeded: "good", failed: "bad", cancelled: "" };
 
 const history_columns = [
-    { name: "Job", stable: true, value: (job) => job.name, cell: (job) => html`<a href=${`#/job/${job.id}`}>${job.name}</a>`, grow: true },
-    { name: "Ended", stable: true, value: (job) => -job.ended_unix_s, cell: (job) => format.clock(job.ended_unix_s) },
+    { name: "Job", stable: true, value: (job) => job.name, cell: (job) => html`<a href=${`#/queue/${job.id}`}>${job.name}</a>`, grow: true },
+    { name: "Ended", stable: true, descends: true, value: (job) => job.ended_unix_s, cell: (job) => format.clock(job.ended_unix_s) },
     { name: "Outcome", stable: true, value: (job) => job.state, cell: (job) => html`<${Tag} tone=${OUTCOMES[job.state]}>${job.state}</>` },
     { name: "Ran", stable: true, numeric: true, value: (job) => job.ran_s, cell: (job) => format.duration(job.ran_s) },
     { name: "Read", stable: true, numeric: true, wide: true, value: (job) => job.read_bytes, cell: (job) => format.bytes(job.read_bytes) },
@@ -280,20 +285,18 @@ const history_columns = [
 ];
 
 const event_columns = [
-    { name: "Time", stable: true, value: (event) => -event.number, cell: (event) => format.clock(event.unix_ms / 1000) },
+    { name: "Time", stable: true, descends: true, value: (event) => event.number, cell: (event) => format.clock(event.unix_ms / 1000) },
     { name: "Event", stable: true, value: (event) => event.kind, cell: (event) => event.kind.replaceAll("_", " ") },
     { name: "What happened", grow: true, cell: (event) => html`<span class="why" title=${event.message}>${event.message}</span>` },
 ];
 
-export class History extends Component {
-    render({ state }) {
-        return html`<${Section} id="history" title="History" note="ended jobs, and the latest events">
-            ${state.runs_jobs
-                ? html`<${Table} label="Ended jobs" rows=${state.history} row_key=${(job) => job.id} columns=${history_columns} search=${(job) => `${job.name} ${job.tenant} ${job.state}`} empty="No submitted job has ended." />`
-                : null}
-            <${Table} label="Events" rows=${state.events} row_key=${(event) => event.number} columns=${event_columns} search=${(event) => `${event.kind} ${event.message}`} empty="No event yet." />
-        </>`;
-    }
+function History({ state }) {
+    return html`<${Section} id="history" title="History" note="ended jobs, and the latest events">
+        ${state.runs_jobs
+            ? html`<${Table} label="Ended jobs" rows=${state.history} row_key=${(job) => job.id} columns=${history_columns} search=${(job) => `${job.name} ${job.tenant} ${job.state}`} empty="No submitted job has ended." />`
+            : null}
+        <${Table} label="Events" rows=${state.events} row_key=${(event) => event.number} columns=${event_columns} search=${(event) => `${event.kind} ${event.message}`} empty="No event yet." />
+    </>`;
 }
 
 export function Cluster({ state }) {

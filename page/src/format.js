@@ -56,7 +56,7 @@ export function span(ns) {
 export function clock(unix_s) {
     if (!Number.isFinite(unix_s)) return "–";
     const at = new Date(unix_s * 1000);
-    const time = at.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });
+    const time = at.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
     if (at.toDateString() === new Date().toDateString()) return time;
     return `${at.toLocaleDateString([], { year: "numeric", month: "2-digit", day: "2-digit" })} ${time}`;
 }

@@ -7,7 +7,7 @@ import { cancel, learn_why, OUTCOMES, why_of } from "./cluster.js";
 import * as format from "./format.js";
 import { html } from "./html.js";
 import { Limit, Section, Tag } from "./parts.js";
-import { may_cancel, store } from "./store.js";
+import { is_visible, may_cancel, store, watch_job } from "./store.js";
 
 const LINES = [
     ["measured f", "--accent"],
@@ -16,11 +16,31 @@ const LINES = [
     ["granted b", "--third"],
 ];
 const REFRESH_MS = 3000;
+const RATES_MS = 10_000; // the allocator takes a sample as often
+const GAP_S = 2.5 * (RATES_MS / 1000);
 
-// The allocator's samples up to the page's own, which are one a second.
+// The page's own samples, one a second, and the allocator's of the time when the page was hidden or not open.
+function merged(past, live) {
+    const rows = [];
+    let at = 0;
+    for (const row of past) {
+        while (at < live.length && live[at][0] < row[0]) rows.push(live[at++]);
+        const before_s = row[0] - (live[at - 1]?.[0] ?? -Infinity);
+        const after_s = (live[at]?.[0] ?? Infinity) - row[0];
+        if (Math.min(before_s, after_s) > RATES_MS / 2000) rows.push(row);
+    }
+    return rows.concat(live.slice(at));
+}
+
+// The columns of the chart. A row without values breaks its lines where nobody took samples.
 function columns_of(past, live) {
-    const begin = live[0]?.[0] ?? Infinity;
-    const rows = past.filter((row) => row[0] < begin - 0.5).concat(live);
+    const rows = [];
+    let last_s = Infinity;
+    for (const row of merged(past, live)) {
+        if (row[0] - last_s > GAP_S) rows.push([last_s + GAP_S / 2, null, null, null, null]);
+        rows.push(row);
+        last_s = row[0];
+    }
     return [0, 1, 2, 3, 4].map((at) => rows.map((row) => row[at]));
 }
 
@@ -33,11 +53,12 @@ const row_of = (sample) => [
 ];
 
 export class Job extends Component {
-    state = { past: [], submitted: null, problem: "" };
+    state = { past: [], submitted: null };
+    rates_asked_ms = -Infinity;
 
     componentDidMount() {
         this.refresh();
-        this.timer = setInterval(() => this.refresh(), REFRESH_MS);
+        this.timer = setInterval(() => is_visible() && this.refresh(), REFRESH_MS);
         document.getElementById("job-title")?.focus();
     }
 
@@ -46,16 +67,22 @@ export class Job extends Component {
         this.is_gone = true;
     }
 
-    // By its name, or by its number.
-    is_submitted(name) {
+    // Its number, or its name if it is known as a submitted job.
+    submitted_as() {
+        const { name, id } = this.props;
         const { queue, history } = store.state;
-        const is_it = (job) => job.name === name || String(job.id) === name;
-        return queue.some(is_it) || history.some(is_it);
+        const is_it = (job) => job.name === name;
+        return id ?? (queue.some(is_it) || history.some(is_it) ? encodeURIComponent(name) : undefined);
+    }
+
+    // Asks for the rates again once the allocator has taken another sample.
+    needs_rates(name) {
+        const needs = performance.now() - this.rates_asked_ms >= RATES_MS && store.state.jobs.some((job) => job.name === name && job.running);
+        if (needs) this.rates_asked_ms = performance.now();
+        return needs;
     }
 
     async refresh() {
-        const { name } = this.props;
-        const path = encodeURIComponent(name);
         const found = async (request) => {
             try {
                 return await request;
@@ -63,10 +90,12 @@ export class Job extends Component {
                 return null; // not known there
             }
         };
-        const [rates, submitted] = await Promise.all([
-            this.state.past.length || !store.state.jobs.some((job) => job.name === name && job.running) ? null : found(ask("GET", `/v1/jobs/${path}/rates`)),
-            this.is_submitted(name) ? found(ask("GET", `/v1/queue/${path}`)) : null,
-        ]);
+        const known_as = this.submitted_as();
+        const submitted = known_as && (await found(ask("GET", `/v1/queue/${known_as}`)));
+        if (this.is_gone) return;
+        const name = this.props.name ?? submitted?.name;
+        if (name) watch_job(name);
+        const rates = this.needs_rates(name) && (await found(ask("GET", `/v1/jobs/${encodeURIComponent(name)}/rates`)));
         if (this.is_gone) return;
         if (submitted) learn_why(submitted);
         this.setState({ submitted, past: rates ? rates.rates.map(row_of) : this.state.past });
@@ -102,10 +131,10 @@ export class Job extends Component {
         return facts;
     }
 
-    render({ name, state }, { past, submitted }) {
-        const shown = submitted?.name ?? name;
+    render({ name, id, state }, { past, submitted }) {
+        const shown = name ?? submitted?.name ?? `Job ${id}`;
         const job = state.jobs.find((each) => each.name === shown);
-        const data = columns_of(past, store.samples.get(shown) ?? []);
+        const data = columns_of(past, store.watched.job === shown ? store.watched.samples : []);
         const why = submitted && why_of(submitted)?.why;
         const is_active = submitted && !(submitted.state in OUTCOMES);
         return html`<p class="back"><a href="#/">← All jobs</a></p>

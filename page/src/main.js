@@ -6,7 +6,7 @@ import { html } from "./html.js";
 import { Job } from "./job.js";
 import { LimitForm, Node, node_sections } from "./node.js";
 import { Bar, Question } from "./parts.js";
-import { run, sign_in, store } from "./store.js";
+import { now_ms, run, sign_in, store, update } from "./store.js";
 import { Trace } from "./trace.js";
 import { WhatIf } from "./whatif.js";
 
@@ -23,7 +23,7 @@ function Summary({ state }) {
         ${tile("Remote", html`${format.rate(used)} <small>of ${format.rate(limit)}</small>`, html`<${Bar} used=${used} mark=${granted} all=${limit} label=${`${format.rate(used)} used, ${format.rate(granted)} granted`} />`)}
         ${tile("Cache", html`${format.bytes(sum("used"))} <small>of ${format.bytes(sum("capacity"))}</small>`, html`<${Bar} used=${sum("used")} mark=${sum("quota")} all=${sum("capacity")} label="cache used" />`)}
         ${tile("Nodes", html`${alive.length} <small>of ${state.nodes.length} report</small>`)}
-        ${tile("Plan", html`${state.plan ?? "–"} <small>up ${format.duration((Date.now() - state.status.started_unix_ms) / 1000)}</small>`)}
+        ${tile("Plan", html`${state.plan ?? "–"} <small>up ${format.duration((now_ms() - state.status.started_unix_ms) / 1000)}</small>`)}
     </div>`;
 }
 
@@ -35,7 +35,7 @@ function SignIn({ problem }) {
     };
     return html`<form class="sign-in" onSubmit=${submit}>
         <h2>This daemon asks for a token</h2>
-        <p>A token is a line of the daemon's token file. It stays in this tab.</p>
+        <p>Whoever runs the daemon gives tokens: they are in its token file. A token stays in this tab.</p>
         <label>Token <input name="token" type="password" autocomplete="off" required autofocus /></label>
         ${problem ? html`<p class="problem" role="alert">${problem}</p>` : null}
         <button type="submit">Show the page</button>
@@ -49,12 +49,29 @@ function Who({ state }) {
     const forget = () => sign_in("");
     return html`<span class="who">${is_anyone ? "read-only" : html`${name} <small>${role}</small>`}
         ${is_anyone
-            ? html`<button type="button" class="quiet" onClick=${() => (store.state.needs_token = true) && store.draw()}>Sign in</button>`
+            ? html`<button type="button" class="quiet" onClick=${() => update({ needs_token: true })}>Sign in</button>`
             : html`<button type="button" class="quiet" onClick=${forget}>Sign out</button>`}
     </span>`;
 }
 
-const CONNECTIONS = { live: ["good", "live"], lost: ["bad", "no answer"], connecting: ["wait", "connecting"] };
+const CONNECTIONS = { live: ["good", "live"], lost: ["bad", "no answer"], refused: ["bad", "refused"], connecting: ["wait", "connecting"] };
+
+function Trouble({ state: { connection, problem } }) {
+    if (connection !== "lost" && connection !== "refused") return null;
+    const text = connection === "lost" ? "The daemon does not answer" : "The daemon refuses to answer";
+    return html`<p class="problem" role="alert">${text} (${problem}). This is what it last said; the page tries again each second.</p>`;
+}
+
+// The job of an address: by its name, or by the number of a submitted one.
+function job_of(hash) {
+    const [, kind, text] = /^#\/(job|queue)\/(.+)$/.exec(hash) ?? [];
+    if (kind === "queue") return { id: text };
+    try {
+        return kind && { name: decodeURIComponent(text) };
+    } catch {
+        return undefined; // not an address of this page
+    }
+}
 
 class Page extends Component {
     componentDidMount() {
@@ -73,7 +90,7 @@ class Page extends Component {
 
     render() {
         const state = store.state;
-        const job = /^#\/job\/(.+)$/.exec(location.hash)?.[1];
+        const job = job_of(location.hash);
         const is_node = state.kind === "node";
         const [tone, text] = CONNECTIONS[state.connection];
         const links = is_node ? node_sections : sections();
@@ -85,12 +102,12 @@ class Page extends Component {
             </header>
             <main>
                 ${state.needs_token
-                    ? html`<${SignIn} problem=${state.problem} />`
-                    : html`${state.connection === "lost" ? html`<p class="problem" role="alert">The daemon does not answer (${state.problem}). This is what it last said; the page tries again each second.</p>` : null}
+                    ? html`<${SignIn} problem=${state.token_problem} />`
+                    : html`<${Trouble} state=${state} />
                           ${state.status.warning ? html`<p class="problem" role="alert">${state.status.warning}</p>` : null}
                           ${state.kind === "" ? html`<p class="empty">Connecting…</p>` : null}
                           ${job && !is_node
-                              ? html`<${Job} key=${job} name=${decodeURIComponent(job)} state=${state} />`
+                              ? html`<${Job} key=${`${state.session} ${location.hash}`} name=${job.name} id=${job.id} state=${state} />`
                               : html`<${Summary} state=${state} />${is_node ? html`<${Node} state=${state} />` : state.kind ? html`<${Cluster} state=${state} />` : null}`}`}
             </main>
             ${state.whatif ? html`<${WhatIf} key=${state.whatif.dataset ?? ""} dataset=${state.whatif.dataset} />` : null}

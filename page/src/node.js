@@ -1,9 +1,9 @@
 // larderd's page: its own node. Its jobs, its datasets, its tiers, peers and faults.
 
-import { ask } from "./api.js";
+import { ask, is_ended } from "./api.js";
 import * as format from "./format.js";
 import { html } from "./html.js";
-import { act, Bar, say, Section, Tag } from "./parts.js";
+import { act, Bar, ratio, say, Section, Tag } from "./parts.js";
 import { changed, may_operate, store, update } from "./store.js";
 import { Table } from "./table.js";
 import { record } from "./trace.js";
@@ -14,12 +14,11 @@ export const node_sections = [
     ["node", "Node"],
 ];
 
-const near = (part, all) => (all > 0 ? part / all : 0);
 const stored = (amounts) => amounts.memory_bytes + amounts.disk_bytes;
 
 const hits_of = ({ counters }) => {
     const hits = counters.memory_hits + counters.disk_hits + counters.peer_hits;
-    return near(hits, hits + counters.misses);
+    return ratio(hits, hits + counters.misses);
 };
 
 // --- jobs
@@ -50,18 +49,19 @@ const TASK_MS = 500;
 async function warm(name) {
     const started = await act("", ["POST", `/v1/datasets/${encodeURIComponent(name)}/warm`, {}], `${name} is being warmed`);
     if (!started) return;
+    const { tasks } = store.state;
     for (;;) {
         let task;
         try {
             task = await ask("GET", `/v1/tasks/${started.task}`);
         } catch (error) {
-            delete store.state.tasks[name];
-            return say(error.message, "bad");
+            tasks.delete(name);
+            return is_ended(error) ? undefined : say(error.message, "bad");
         }
-        store.state.tasks[name] = task;
+        tasks.set(name, task);
         changed();
         if (task.state !== "running") {
-            delete store.state.tasks[name];
+            tasks.delete(name);
             return task.error ? say(task.error.message, "bad") : say(`${name} is warm`);
         }
         await new Promise((done) => setTimeout(done, TASK_MS));
@@ -69,7 +69,7 @@ async function warm(name) {
 }
 
 function Warming({ task }) {
-    const part = near(task.done, task.total);
+    const part = ratio(task.done, task.total);
     return html`<${Bar} used=${task.done} all=${task.total} label=${`warming, ${format.percent(part)}`} /><small>${format.percent(part)}</small>`;
 }
 
@@ -95,7 +95,8 @@ const dataset_columns = () =>
         { name: "Format", stable: true, wide: true, value: (set) => set.format, cell: (set) => set.format },
         {
             name: "Faults",
-            value: (set) => -faults_of(set).length,
+            descends: true,
+            value: (set) => faults_of(set).length,
             cell: (set) => {
                 const text = faults_of(set).join("; ");
                 return text ? html`<span class="why fault" title=${text}>${text}</span>` : html`<span class="muted">none</span>`;
@@ -104,7 +105,7 @@ const dataset_columns = () =>
         may_operate() && {
             name: "",
             cell: (set) => {
-                const task = store.state.tasks[set.name];
+                const task = store.state.tasks.get(set.name);
                 if (task) return html`<${Warming} task=${task} />`;
                 return html`<button type="button" class="quiet" aria-label=${`Warm ${set.name}`} onClick=${() => warm(set.name)}>Warm</button>`;
             },
@@ -150,13 +151,13 @@ export function Node({ state }) {
     const tier = (name, key, all) => html`<div class="meter">
         <span>${name}</span>
         <${Bar} used=${sum("used", key)} mark=${sum("quota", key)} all=${all} label=${`${name}: ${format.bytes(sum("used", key))} used of ${format.bytes(all)}`} />
-        <b>${format.bytes(sum("used", key))} <small>of ${format.bytes(all)}</small></b><small>${format.percent(near(sum("used", key), all))}</small>
+        <b>${format.bytes(sum("used", key))} <small>of ${format.bytes(all)}</small></b><small>${format.percent(ratio(sum("used", key), all))}</small>
     </div>`;
     const problems = problems_of(state);
     return html`
         ${problems.map((text) => html`<p class="problem" role="alert">${text}</p>`)}
         <${Section} id="jobs" title="Jobs" note=${`${jobs.filter((job) => job.sessions > 0).length} read on this node`}>
-            <${Table} label="Jobs" rows=${jobs} row_key=${(job) => job.job} columns=${job_columns()} search=${(job) => `${job.job} ${job.dataset}`} empty="No job reads on this node." />
+            <${Table} label="Jobs" rows=${jobs} row_key=${(job) => JSON.stringify([job.job, job.dataset])} columns=${job_columns()} search=${(job) => `${job.job} ${job.dataset}`} empty="No job reads on this node." />
         </>
         <${Section} id="datasets" title="Datasets" note=${`${datasets.length} datasets`}>
             <${Table} label="Datasets" rows=${datasets} row_key=${(set) => set.name} columns=${dataset_columns()} search=${(set) => set.name} empty="This node has no dataset." />

@@ -1,11 +1,13 @@
 // Small parts that several views share.
 
-import { ask } from "./api.js";
+import { ask, is_ended } from "./api.js";
 import * as format from "./format.js";
 import { html } from "./html.js";
-import { refresh_slow, store, update } from "./store.js";
+import { now_ms, refresh_slow, store, update } from "./store.js";
 
 export const job_link = (name) => html`<a href=${`#/job/${encodeURIComponent(name)}`}>${name}</a>`;
+
+export const ratio = (part, all) => (all > 0 ? part / all : 0);
 
 // A bar of `used` within `all`, with a mark. The text says the same to whoever cannot see it.
 export function Bar({ used, mark, all, tone, label }) {
@@ -37,7 +39,7 @@ const LIMITS = {
 export function Limit({ limit }) {
     if (!limit) return "–";
     const [tone, text] = LIMITS[limit.resource] ?? ["", limit.resource];
-    const since = Date.now() / 1000 - limit.since_unix_ms / 1000;
+    const since = now_ms() / 1000 - limit.since_unix_ms / 1000;
     return html`<${Tag} tone=${tone}>${text}${limit.node ? ` of ${limit.node}` : ""}</><small>${format.duration(since)}</small>`;
 }
 
@@ -56,7 +58,7 @@ export async function act(question, request, done) {
         refresh_slow().catch(() => {});
         return answer;
     } catch (error) {
-        say(error.message, "bad");
+        if (!is_ended(error)) say(error.message, "bad");
         return false;
     }
 }

@@ -1,19 +1,23 @@
 // What the page knows of the daemon. Views read `store.state` and are drawn again, once per frame at most, after it
 // changes.
 
-import { ask, read_events, Refused, token } from "./api.js";
+import { ask, begin_session, can_be_sent, read_events, Refused, token } from "./api.js";
 
 const STATUS_MS = 1000;
 const SLOW_MS = 3000;
 const RETRY_MS = 1000;
 const EVENTS_MAX = 300;
-const LIVE_SAMPLES_MAX = 900;
+const SAMPLES_S = 3600;
+
+let sessions = 0;
 
 const initial = () => ({
+    session: ++sessions, // changes when the user signs in or out
     kind: "", // "allocator" or "node", once it is known
-    connection: "connecting", // "live", "lost"
+    connection: "connecting", // "live", "lost", "refused"
     problem: "",
     needs_token: false,
+    token_problem: "",
     access: { name: "", role: "" },
     status: {},
     nodes: [],
@@ -25,13 +29,14 @@ const initial = () => ({
     policy: "",
     tenants: [],
     history: [],
-    tasks: {},
+    tasks: new Map(), // by the dataset that is being warmed
+    whys: new Map(), // by the number of the submitted job
 });
 
 export const store = {
     state: initial(),
     draw: () => {},
-    samples: new Map(), // job: its rates while this page was open
+    watched: { job: "", samples: [] }, // the job whose page is open, and its rates since then
 };
 
 let frame = 0;
@@ -48,56 +53,71 @@ export function update(change) {
     changed();
 }
 
-const is_visible = () => document.visibilityState === "visible";
+export const is_visible = () => document.visibilityState === "visible";
 
-function note_samples(jobs) {
-    const unix_s = Date.now() / 1000;
-    const running = new Set();
-    for (const job of jobs) {
-        if (!job.running) continue;
-        running.add(job.name);
-        let rows = store.samples.get(job.name);
-        if (!rows) store.samples.set(job.name, (rows = []));
-        rows.push([
-            unix_s,
-            job.measured_bytes_per_second ?? null,
-            job.predicted_bytes_per_second,
-            job.ideal_bytes_per_second,
-            job.bandwidth_bytes_per_second,
-        ]);
-        if (rows.length > LIVE_SAMPLES_MAX) rows.splice(0, rows.length - LIVE_SAMPLES_MAX);
-    }
-    for (const name of store.samples.keys()) if (!running.has(name)) store.samples.delete(name);
+// --- the daemon's clock
+
+let ahead_ms = 0; // of this machine's clock
+
+export const now_ms = () => Date.now() + ahead_ms;
+
+async function ask_status(signal) {
+    const sent_ms = Date.now();
+    const status = await ask("GET", "/v1/status", undefined, { signal });
+    ahead_ms = status.unix_time_ms === undefined ? 0 : status.unix_time_ms - (sent_ms + Date.now()) / 2;
+    return status;
 }
 
-let stream = null;
+// --- rates of the job that is shown
 
-async function follow_allocator() {
-    stream = new AbortController();
-    const signal = stream.signal;
+export function watch_job(job) {
+    if (store.watched.job !== job) store.watched = { job, samples: [] };
+}
+
+function note_sample(jobs) {
+    const { job: name, samples } = store.watched;
+    const job = jobs.find((each) => each.name === name && each.running);
+    const unix_s = now_ms() / 1000;
+    if (!job || unix_s <= samples.at(-1)?.[0]) return;
+    samples.push([
+        unix_s,
+        job.measured_bytes_per_second ?? null,
+        job.predicted_bytes_per_second,
+        job.ideal_bytes_per_second,
+        job.bandwidth_bytes_per_second,
+    ]);
+    while (samples[0][0] < unix_s - SAMPLES_S) samples.shift();
+}
+
+// --- following the daemon
+
+async function follow_allocator(signal) {
     const seen = store.state.events.at(-1)?.number ?? 0;
     await read_events(`/v1/events/stream?after=${seen}&status_ms=${STATUS_MS}`, signal, (kind, data) => {
+        if (signal.aborted) return;
         if (kind !== "status") {
             const events = store.state.events.filter((event) => event.number < data.number);
             events.push(data);
             return update({ events: events.slice(-EVENTS_MAX) });
         }
-        note_samples(data.jobs);
+        note_sample(data.jobs);
+        const is_first = store.state.connection !== "live";
         update({ ...data, connection: "live", problem: "" });
+        if (is_first) refresh_slow().catch(() => {}); // the stream notices what is wrong, and says so
     });
     throw new Error("the daemon ended the stream");
 }
 
-async function follow_node() {
+async function follow_node(signal) {
     for (;;) {
         const [status, datasets, jobs] = await Promise.all([
-            ask("GET", "/v1/status"),
-            ask("GET", "/v1/datasets"),
-            ask("GET", "/v1/jobs"),
+            ask_status(signal),
+            ask("GET", "/v1/datasets", undefined, { signal }),
+            ask("GET", "/v1/jobs", undefined, { signal }),
         ]);
         update({ status, datasets: datasets.datasets, jobs: jobs.jobs, connection: "live", problem: "" });
-        await sleep(STATUS_MS);
-        while (!is_visible()) await sleep(STATUS_MS);
+        await pause(STATUS_MS);
+        signal.throwIfAborted();
     }
 }
 
@@ -107,7 +127,7 @@ const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
 export async function refresh_slow() {
     const state = store.state;
     if (state.kind !== "allocator" || state.needs_token || state.connection !== "live") return;
-    const status = await ask("GET", "/v1/status");
+    const status = await ask_status();
     const change = { status, runs_jobs: status.policy !== undefined };
     if (change.runs_jobs) {
         const [queue, history, tenants] = await Promise.all([
@@ -122,55 +142,76 @@ export async function refresh_slow() {
 
 async function run_slow() {
     for (;;) {
+        await sleep(SLOW_MS);
         try {
             if (is_visible()) await refresh_slow();
         } catch {
             // The stream notices what is wrong, and says so.
         }
-        await sleep(store.state.connection === "live" && !store.state.status.pid ? 200 : SLOW_MS);
     }
 }
 
-let retry_now = () => {};
+let connection = new AbortController(); // aborted when the user signs in or out, or the tab is hidden
+let go_on = () => {};
+
+function pause(ms) {
+    return new Promise((done) => {
+        go_on = done;
+        if (ms !== undefined) setTimeout(done, ms);
+    });
+}
+
+function take_failure(error) {
+    if (!(error instanceof Refused)) return update({ connection: "lost", problem: error.message });
+    if (error.status !== 401 && error.status !== 403) return update({ connection: "refused", problem: error.message });
+    update({ needs_token: true, connection: "refused", token_problem: token.get() ? error.message : "" });
+    token.set("");
+}
+
+// A hidden tab keeps no connection: browsers open few to one daemon.
+function on_visibility() {
+    if (!is_visible()) connection.abort();
+    else if (!store.state.needs_token) go_on();
+}
 
 export async function run() {
     run_slow();
+    document.addEventListener("visibilitychange", on_visibility);
     for (;;) {
+        while (!is_visible()) await pause();
+        connection = new AbortController();
+        const { signal } = connection;
         try {
-            const access = await ask("GET", "/v1/access");
-            const status = await ask("GET", "/v1/status");
+            const access = await ask("GET", "/v1/access", undefined, { signal });
+            const status = await ask_status(signal);
             const started = status.started_unix_ms;
             // Events are numbered anew by each process.
             if (started !== store.state.status.started_unix_ms) update({ events: [] });
-            update({ access, needs_token: false, status, kind: status.io === undefined ? "allocator" : "node" });
-            await (store.state.kind === "node" ? follow_node() : follow_allocator());
+            update({ access, needs_token: false, token_problem: "", status, kind: status.io === undefined ? "allocator" : "node" });
+            await (store.state.kind === "node" ? follow_node(signal) : follow_allocator(signal));
         } catch (error) {
-            const is_refused = error instanceof Refused && (error.status === 401 || error.status === 403);
-            if (is_refused) {
-                update({ needs_token: true, connection: "lost", problem: token.get() ? error.message : "" });
-                token.set("");
-            } else if (!stream?.signal.aborted) {
-                update({ connection: "lost", problem: error.message });
-            }
+            if (signal.aborted) update({ connection: "connecting" });
+            else take_failure(error);
         }
-        await new Promise((done) => {
-            retry_now = done;
-            if (!store.state.needs_token) setTimeout(done, RETRY_MS);
-        });
+        if (store.state.needs_token) await pause();
+        else await pause(signal.aborted ? 0 : RETRY_MS);
     }
 }
 
 // Signs in with a token, or out with "".
 export function sign_in(text) {
-    token.set(text);
-    stream?.abort();
+    if (text && !can_be_sent(text)) {
+        return update({ token_problem: "A token has only letters, digits and - . _ ~ + / =, and no blank." });
+    }
+    begin_session(text);
+    connection.abort();
     const { kind } = store.state;
     store.state = { ...initial(), kind };
-    store.samples.clear();
+    store.watched = { job: store.watched.job, samples: [] };
     changed();
-    retry_now();
+    go_on();
 }
 
-const OPERATOR = new Set(["operator"]);
-export const may_operate = () => OPERATOR.has(store.state.access.role);
+export const may_operate = () => store.state.access.role === "operator";
 export const may_cancel = () => ["operator", "submitter", "agent"].includes(store.state.access.role);
+export const may_predict = () => ["viewer", "job", "submitter", "operator"].includes(store.state.access.role);

@@ -8,25 +8,31 @@ const ROW_PX = 34;
 const ROWS_SHOWN = 14;
 const ROWS_AROUND = 6;
 
+const is_missing = (value) => value === undefined || value === null || Number.isNaN(value);
+
 function compare(a, b) {
     if (a === b) return 0;
-    if (a === undefined || a === null) return 1;
-    if (b === undefined || b === null) return -1;
     return a < b ? -1 : 1;
+}
+
+// Missing values come last in both orders.
+function compare_values(a, b, sign) {
+    if (is_missing(a) || is_missing(b)) return is_missing(a) - is_missing(b);
+    return sign * compare(a, b);
 }
 
 // props: label, rows, row_key (row -> text), columns, empty, search (row -> text; none: no filter), on_window(rows in view)
 // A column: name, title, value (row -> for sorting), cell (row -> content), numeric, wide (left out on narrow screens),
-// stable (values do not change)
+// stable (values do not change), descends (its first order is from the greatest; so is that of numbers)
 export class Table extends Component {
-    state = { sort: 0, descending: false, first: 0, filter: "" };
+    state = { sort: 0, descending: Boolean(this.props.columns[0].descends), first: 0, filter: "" };
     order = [];
 
     sort_by = (column) => {
         const { sort, descending } = this.state;
-        const numeric = this.props.columns[column].numeric;
+        const { numeric, descends } = this.props.columns[column];
         this.order = [];
-        this.setState({ sort: column, descending: sort === column ? !descending : Boolean(numeric) });
+        this.setState({ sort: column, descending: sort === column ? !descending : Boolean(numeric || descends) });
     };
 
     // Scrolling draws often, and the rows are the same then.
@@ -52,7 +58,7 @@ export class Table extends Component {
             const sign = descending ? -1 : 1;
             this.order = [...by_key.keys()].sort((a, b) => {
                 const [left, right] = [column.value(by_key.get(a)), column.value(by_key.get(b))];
-                return sign * compare(left, right) || compare(a, b);
+                return compare_values(left, right, sign) || compare(a, b);
             });
         } else {
             const kept = this.order.filter((key) => by_key.has(key));
@@ -93,7 +99,7 @@ export class Table extends Component {
         const below = ordered.length - first - shown.length;
         const filler = (count) => html`<tr class="filler" aria-hidden="true"><td colspan=${columns.length} style=${{ height: `${count * ROW_PX}px` }}></td></tr>`;
         return html`
-            ${search && rows.length > ROWS_SHOWN
+            ${search && (rows.length > ROWS_SHOWN || this.state.filter)
                 ? html`<input
                       class="filter"
                       type="search"

@@ -1,6 +1,6 @@
 // What happens to the blocks that a job asks for, recorded on demand: the steps, and the slowest blocks as waterfalls.
 
-import { ask } from "./api.js";
+import { ANSWER_MS, ask } from "./api.js";
 import * as format from "./format.js";
 import { html } from "./html.js";
 import { store, update } from "./store.js";
@@ -15,7 +15,7 @@ export async function record(job) {
     const is_open = () => store.state.trace?.job === job;
     update({ trace });
     try {
-        const answer = await ask("POST", `/v1/jobs/${encodeURIComponent(job)}/trace`, { seconds: SECONDS, blocks: BLOCKS });
+        const answer = await ask("POST", `/v1/jobs/${encodeURIComponent(job)}/trace`, { seconds: SECONDS, blocks: BLOCKS }, { patience_ms: 1000 * SECONDS + ANSWER_MS });
         if (is_open()) update({ trace: { job, answer } });
     } catch (error) {
         if (is_open()) update({ trace: { job, problem: error.message } });

@@ -15,7 +15,7 @@ const STEPS = 1000;
 
 const columns = [
     { name: "Job", stable: true, value: (job) => job.name, cell: (job) => job.name, grow: true },
-    { name: "Now", numeric: true, value: (job) => job.before?.steady_bytes_per_second, cell: (job) => format.rate(job.before?.steady_bytes_per_second) },
+    { name: "As planned", numeric: true, value: (job) => job.before?.steady_bytes_per_second, cell: (job) => format.rate(job.before?.steady_bytes_per_second) },
     { name: "Then", numeric: true, value: (job) => job.after?.steady_bytes_per_second, cell: (job) => format.rate(job.after?.steady_bytes_per_second) },
     {
         name: "Change",
@@ -72,7 +72,7 @@ export class WhatIf extends Component {
             const answer = await ask("POST", "/v1/whatif", body);
             if (number === this.asked) this.setState({ answer, problem: "" });
         } catch (error) {
-            if (number === this.asked) this.setState({ problem: error.message });
+            if (number === this.asked) this.setState({ answer: undefined, problem: error.message });
         }
     }
 
@@ -135,9 +135,9 @@ export class WhatIf extends Component {
             ${problem ? html`<p class="problem" role="alert">${problem}</p>` : null}
             ${answer
                 ? html`<p class="sum" aria-live="polite">All jobs together would take <b>${format.rate(answer.after.steady_remote_bytes_per_second)}</b> of the remote
-                          (now ${format.rate(answer.before.steady_remote_bytes_per_second)}), and nodes would fetch <b>${format.bytes(answer.after.moved_bytes)}</b>. Rates hold once caches are filled; nothing is set.</p>
+                          (as planned ${format.rate(answer.before.steady_remote_bytes_per_second)}), and nodes would fetch <b>${format.bytes(answer.after.moved_bytes)}</b>. Rates hold once caches are filled; nothing is set.</p>
                       <${Table} label="Predicted rates" rows=${answer.jobs} row_key=${(job) => job.name} columns=${columns} search=${(job) => job.name} empty="No job runs." />`
-                : html`<p class="empty">…</p>`}
+                : problem ? null : html`<p class="empty">…</p>`}
             <p class="buttons">
                 ${may_operate()
                     ? html`${set?.pinned_bytes !== undefined ? html`<button type="button" class="quiet" onClick=${this.release}>Release the pin</button>` : null}

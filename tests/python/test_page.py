@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import os
 import pathlib
 import re
-import socket
+import signal
 import threading
 import time
 from collections.abc import Iterator
 
+import larder
 import page
 import pytest
 from allocator_process import Allocator, node_report, reporting
@@ -123,6 +125,13 @@ def site(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> Iterator[Site]:
         assert made.allocator.end() == 0, made.allocator.log.read_text()
 
 
+def give_token(browser: Browser, token: str) -> None:
+    field = browser.until(lambda: browser.run("return document.querySelector('input[name=token]')"), "no field")
+    field.clear()  # type: ignore[attr-defined]
+    field.send_keys(token)  # type: ignore[attr-defined]
+    browser.press("Show the page")
+
+
 def sign_in(browser: Browser, site: Site, role: str) -> None:
     browser.open(site.url)
     browser.run("sessionStorage.setItem('larder-token', arguments[0])", TOKENS[role])
@@ -160,9 +169,9 @@ def test_every_section_shows_what_the_allocator_knows(browser: Browser, site: Si
     assert "1.00 GB/s" in browser.text("#remote")
     node = browser.row("Nodes", "a")
     assert node["State"] == "reports" and node["Faults"] == "none" and node["GPUs"] == "8"
+    browser.until(lambda: browser.row("Ended jobs", "short").get("Outcome") == "succeeded", "no ended job")
     tenant = browser.row("Tenants", "default")
     assert (tenant["Used"], tenant["Quota"], tenant["Borrowed"]) == ("3", "all", "0")
-    browser.until(lambda: browser.row("Ended jobs", "short").get("Outcome") == "succeeded", "no ended job")
     assert any(event["Event"] == "pin set" for event in browser.cells("Events"))
 
 
@@ -229,11 +238,12 @@ def test_wrong_token_is_refused_and_the_right_one_is_taken(
         browser.open(site.url)
         browser.until_text("main", "asks for a token")
         assert "vision" not in browser.text("body")
-        for token, shown in (("wrong-0123456789abcdef", "the token is unknown"), (TOKENS["viewer"], "a-viewer")):
-            field = browser.until(lambda: browser.run("return document.querySelector('input[name=token]')"), "no field")
-            field.clear()
-            field.send_keys(token)
-            browser.press("Show the page")
+        for token, shown in (
+            ("ключ-0123456789abcdef", "A token has only letters, digits"),
+            ("wrong-0123456789abcdef", "the token is unknown"),
+            (TOKENS["viewer"], "a-viewer"),
+        ):
+            give_token(browser, token)
             browser.until_text("body", shown)
         browser.until(lambda: browser.row("Jobs", "vision"), "no job")
         assert browser.run("return document.cookie") == ""
@@ -260,10 +270,64 @@ def test_page_survives_a_restart_of_the_allocator(browser: Browser, larder_bin: 
     assert site.allocator.end() == 0
 
 
-def test_hostile_names_are_text(browser: Browser, site: Site) -> None:
-    site.report["jobs"].append(job(HOSTILE, "images"))
+def test_silent_allocator_is_not_called_live(browser: Browser, site: Site) -> None:
     browser.open(site.url)
-    browser.until(lambda: browser.row("Jobs", HOSTILE), "no such row")
+    browser.until_text(".connection", "live")
+    pid = site.allocator.ask("GET", "/v1/status").json()["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        browser.until_text(".connection", "no answer")
+        browser.until_text("main", "The daemon does not answer (silent for 5 s)")
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    browser.until_text(".connection", "live")
+
+
+def test_hidden_tab_keeps_no_stream(browser: Browser, site: Site) -> None:
+    browser.open(site.url)
+    browser.until_text(".connection", "live")
+    show = """
+        Object.defineProperty(document, "visibilityState", { value: arguments[0], configurable: true });
+        document.dispatchEvent(new Event("visibilitychange"));"""
+    browser.run(show, "hidden")
+    browser.until_text(".connection", "connecting")
+    browser.run(show, "visible")
+    browser.until_text(".connection", "live")
+
+
+def test_missing_values_come_last_in_both_orders(browser: Browser, site: Site) -> None:
+    site.submit("trainer", gpus=4)
+    site.submit("next", gpus=2)
+    browser.open(site.url)
+
+    def rated() -> list[bool]:
+        return ["/s" in row["f"] for row in browser.cells("Jobs")]
+
+    browser.until(lambda: sorted(rated()) == [False, False, True, True], "not two jobs with rates, and two without")
+    for order in ("descending", "ascending"):
+        browser.run("document.querySelector('#jobs thead th:nth-child(4) button').click()")
+        sorted_by = "return document.querySelector('#jobs thead th:nth-child(4)').ariaSort"
+        browser.until(lambda wanted=order: browser.run(sorted_by) == wanted, f"not {order}")
+        assert rated() == [True, True, False, False], order
+
+
+def test_hostile_names_are_text(browser: Browser, site: Site) -> None:
+    site.report["jobs"].append(job(HOSTILE, HOSTILE))  # type: ignore[attr-defined]
+    site.report["datasets"].append(dataset(HOSTILE, 10**9, 0))  # type: ignore[attr-defined]
+    with reporting(site.allocator, node_report(HOSTILE)):
+        sign_in(browser, site, "operator")
+        for table in ("Jobs", "Datasets", "Nodes"):
+            browser.until(lambda name=table: browser.row(name, HOSTILE), f"no such row of {table}")
+    browser.press(f"What if {HOSTILE} had another quota")
+    browser.until_text(".whatif", "Quota over all nodes")
+    browser.press("Close")
+    browser.press(f"Remove {HOSTILE}")
+    browser.until_text("dialog", f"Remove node {HOSTILE}?")
+    browser.press("Yes")
+    browser.until_text(".said", f"node {HOSTILE} is removed")
+    browser.until(
+        lambda: any(HOSTILE in event["What happened"] for event in browser.cells("Events")), "no event names the node"
+    )
     browser.press(HOSTILE)
     browser.until(lambda: browser.text("#job-title") == HOSTILE, "the job's page has another title")
     assert browser.run("return document.title") == "Larder"
@@ -357,21 +421,21 @@ def test_daemon_shows_its_node_and_lets_its_token_warm_and_limit(
     token = tmp_path / "token"
     token.write_text("page-token-0123456789\n")
     token.chmod(0o600)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    daemon = Daemon(
-        larder_bin, tmp_path / "node", "--metrics-listen", f"127.0.0.1:{port}", "--page.anyone_reads", "true",
-        "--page.token_file", str(token),
-    )  # fmt: skip
-    daemon.start()
-    try:
+    with contextlib.ExitStack() as ends:
+        port = ends.enter_context(hold_port()).getsockname()[1]
+        daemon = Daemon(
+            larder_bin, tmp_path / "node", "--metrics-listen", f"127.0.0.1:{port}", "--page.anyone_reads", "true",
+            "--page.token_file", str(token),
+        )  # fmt: skip
+        daemon.start()
+        ends.callback(daemon.end)
         files = tmp_path / "files"
         files.mkdir()
         for i in range(20):
             (files / f"{i}.bin").write_bytes(bytes([i]) * 100_000)
         daemon.command("dataset", "add", "pets", files, "--quota-memory", "64MiB")
-        daemon.command("dataset", "add", "fish", files, "--quota-memory", "0", "--quota-disk", "0")
+        for name in ("fish", "birds"):
+            daemon.command("dataset", "add", name, files, "--quota-memory", "0", "--quota-disk", "0")
         browser.open(f"http://127.0.0.1:{port}/")
         browser.until(lambda: browser.row("Datasets", "pets"), "no dataset")
         assert "0.0 %" in browser.row("Datasets", "pets")["c/d"]
@@ -379,8 +443,8 @@ def test_daemon_shows_its_node_and_lets_its_token_warm_and_limit(
         for section in ("Jobs", "Datasets", "Node"):
             assert section in browser.text("main")
         assert "io_uring" in browser.text("#node") or "threads" in browser.text("#node")
-        browser.run("sessionStorage.setItem('larder-token', 'page-token-0123456789')")
-        browser.driver.refresh()
+        browser.press("Sign in")
+        give_token(browser, "page-token-0123456789")
         browser.press("Warm pets")
         browser.until_text(".said", "pets is warm")
         browser.until(lambda: "100.0 %" in browser.row("Datasets", "pets").get("c/d", ""), "it is not warm")
@@ -403,13 +467,15 @@ def test_daemon_shows_its_node_and_lets_its_token_warm_and_limit(
             return [fill.style.left, fill.getBoundingClientRect().width];""")
         assert bar[0].endswith("%") and bar[1] >= 2, bar
         browser.press("Close")
+        assert sum(1 for _ in larder.Loader("birds", socket=daemon.socket, job="train", batch_size=1)) == 20
+        browser.until(
+            lambda: {row["Dataset"] for row in browser.cells("Jobs")} >= {"fish", "birds"}, "no row for each dataset"
+        )
         refused = ask(http.client.HTTPConnection("127.0.0.1", port), "POST", "/v1/jobs/train/trace")
         assert refused.status == 403, "without the token"
         refused = ask(http.client.HTTPConnection("127.0.0.1", port), "POST", "/v1/datasets/pets/warm")
         assert refused.status == 403, "without the token"
         assert browser.hosts() == {f"127.0.0.1:{port}"}
-    finally:
-        daemon.end()
 
 
 # --- docs/page.md
