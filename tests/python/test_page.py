@@ -173,6 +173,10 @@ def test_every_section_shows_what_the_allocator_knows(browser: Browser, site: Si
     tenant = browser.row("Tenants", "default")
     assert (tenant["Used"], tenant["Quota"], tenant["Borrowed"]) == ("3", "all", "0")
     assert any(event["Event"] == "pin set" for event in browser.cells("Events"))
+    browser.press("short")
+    browser.until_text("#job-title", "short")
+    browser.until_text("#log", "submitted")
+    assert browser.complaints() == []
 
 
 def test_job_page_shows_rates_and_decisions(browser: Browser, site: Site) -> None:
