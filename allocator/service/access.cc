@@ -59,9 +59,6 @@ constexpr std::array kRoleNames{std::pair{Role::viewer, std::string_view("viewer
                                 std::pair{Role::agent, std::string_view("agent")},
                                 std::pair{Role::operator_, std::string_view("operator")}};
 
-constexpr std::size_t kTokenBytesMin = 16;
-constexpr std::size_t kTokenBytesMax = 512;
-
 // Lists the roles that a rule allows: "job or operator". Every rule allows the operator, so does a missing one.
 std::string roles_text(const AccessRule* rule) {
     std::string text;
@@ -73,13 +70,34 @@ std::string roles_text(const AccessRule* rule) {
     return text;
 }
 
-HttpResponse unauthenticated(bool had_token) {
-    HttpResponse response =
-        http_error(401, "unauthenticated",
-                   had_token ? "the token is unknown" : "the request needs a bearer token or a client certificate");
+HttpResponse unauthenticated(bool had_token, const std::string& why) {
+    HttpResponse response = http_error(401, "unauthenticated", why);
     response.headers.emplace_back(
         "WWW-Authenticate", had_token ? "Bearer realm=\"larder\", error=\"invalid_token\"" : "Bearer realm=\"larder\"");
     return response;
+}
+
+bool names_this_machine(const HttpRequest& request) {
+    return request.host_is_certified || is_own_host(request.host);
+}
+
+// A page of a foreign host can make a browser send requests with its user's client certificate, or as anyone. The page
+// cannot read the answers, but the changes would be made. A token needs no check, because such a page does not know it.
+std::optional<HttpResponse> refuse_foreign_page(const HttpRequest& request) {
+    const auto refuse = [](const std::string& why) {
+        return http_error(403, larder::name(ErrorCode::permission_denied), why);
+    };
+    const std::string_view site = request.fetch_site;
+    const bool is_foreign = (!request.origin.empty() && !is_origin_of(request.origin, request.host)) ||
+                            (!site.empty() && site != "same-origin" && site != "none");
+    if (is_foreign && request.method != "GET") {
+        return refuse("without a token, a page of another host changes nothing: the request is of the site \"" +
+                      (request.origin.empty() ? request.fetch_site : request.origin) + "\"");
+    }
+    if (request.is_from_browser && !names_this_machine(request)) {
+        return refuse("without a token, ask " + own_host_text() + ", or by a name in the server's certificate");
+    }
+    return std::nullopt;
 }
 
 std::string_view next_word(std::string_view& line) {
@@ -88,12 +106,6 @@ std::string_view next_word(std::string_view& line) {
     const std::string_view word = line.substr(0, line.find_first_of(blank));
     line.remove_prefix(word.size());
     return word;
-}
-
-// True if RFC 6750 allows a client to send the token.
-bool can_be_sent(std::string_view token) {
-    constexpr std::string_view letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~+/=";
-    return token.find_first_not_of(letters) == std::string_view::npos;
 }
 
 Result<Token> parse_token(std::string_view line) {
@@ -112,9 +124,8 @@ Result<Token> parse_token(std::string_view line) {
         return refuse("\"" + std::string(role) +
                       "\" is not a role: expected viewer, job, submitter, node, agent or operator");
     }
-    if (token.size() < kTokenBytesMin || token.size() > kTokenBytesMax || !can_be_sent(token)) {
-        return refuse("the token of \"" + std::string(holder) + "\" must have " + std::to_string(kTokenBytesMin) +
-                      " to " + std::to_string(kTokenBytesMax) + " letters, digits or -._~+/=");
+    if (!is_good_token(token)) {
+        return refuse("the token of \"" + std::string(holder) + "\" " + good_token_text());
     }
     if (!endpoint.empty() && !is_tcp_endpoint(endpoint)) {
         return refuse("\"" + std::string(endpoint) +
@@ -215,11 +226,19 @@ std::optional<HttpResponse> Access::admit(HttpRequest& request) const {
     const AccessRule* rule = rule_of(request, named);
     if (rule != nullptr && rule->anyone) return std::nullopt;
     auto holder = request.peer ? local_user(*request.peer) : holder_of(request);
-    // Pages of a foreign host whose name leads here could read in the browsers of their visitors.
-    if (!holder && anyone_reads_ && request.bearer_token.empty() && is_own_host(request.host)) {
+    const bool has_token = !request.bearer_token.empty();
+    if (!holder && anyone_reads_ && !has_token) {
+        // Pages of a foreign host whose name leads here could read in the browsers of their visitors.
+        if (!names_this_machine(request)) return unauthenticated(false, "without a token, ask " + own_host_text());
         holder = Holder{{.role = Role::viewer}, "anyone"};
     }
-    if (!holder) return unauthenticated(!request.bearer_token.empty());
+    if (!holder) {
+        return unauthenticated(
+            has_token, has_token ? "the token is unknown" : "the request needs a bearer token or a client certificate");
+    }
+    if (!request.peer && !has_token) {
+        if (auto refusal = refuse_foreign_page(request)) return refusal;
+    }
     const Role role = holder->grant.role;
     const bool allowed = role == Role::operator_ || (rule != nullptr && (rule->roles & static_cast<Roles>(role)) != 0);
     if (!allowed) {

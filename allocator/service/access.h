@@ -1,10 +1,11 @@
 #pragma once
 
 // Authorizes requests to the API. Over a Unix socket, the user at the other end has a role: root and the allocator's
-// user are operators, the config names the roles of others. Over TCP everything but /healthz needs a bearer token or a
-// client certificate, each of which has a role. One table, in access.cc, says which role may use which route; routes
-// not in the table need the operator role. A request that is refused here has not been read beyond its header. One
-// thread at a time.
+// user are operators, the config names the roles of others. Over TCP everything but /healthz and the page's files needs
+// a bearer token or a client certificate, each of which has a role, unless anyone may read. Browsers send a certificate
+// for any page that tells them to, so it counts only for pages of this server. One table, in access.cc, says which role
+// may use which route; routes not in the table need the operator role. A request that is refused here has not been read
+// beyond its header. One thread at a time.
 //
 // The token file has one token a line, "ROLE NAME TOKEN"; # begins a comment. Nobody but its owner and group may read
 // it. Tokens are kept as SHA-256 digests and compared in constant time.
@@ -73,8 +74,8 @@ struct LocalRoles {
 class Access {
 public:
     // `certificates`: grants by the common name of a client certificate, which is also the name of a node.
-    // `anyone_reads`: who has neither token nor certificate is a viewer, if the request names an address of this
-    // machine's as its host.
+    // `anyone_reads`: who has neither token nor certificate is a viewer, if the request's host is an IP address,
+    // localhost, this machine's name or a name in the server's certificate.
     // `more`: rules for routes that are not in access_rules().
     Access(std::vector<Token> tokens, std::map<std::string, Grant> certificates, std::vector<AccessRule> more = {},
            LocalRoles local = {}, bool anyone_reads = false)

@@ -35,6 +35,10 @@ struct HttpRequest {
     std::string peer_address;             // over TCP: "10.0.0.7"
     std::string bearer_token;             // from "Authorization: Bearer ..."; not checked
     std::string host;                     // from "Host:", with the port
+    std::string origin;                   // from "Origin:", "https://HOST:PORT"; a browser says whose page asks
+    std::string fetch_site;               // from "Sec-Fetch-Site:", "same-origin"; often missing over plain HTTP
+    bool is_from_browser = false;         // as its headers have it
+    bool host_is_certified = false;       // over TLS: the server's certificate is for `host`
     std::string certificate_name;         // the common name of a client certificate that was checked
     // Filled in by `admit` once the caller is known: a name, a role, and whether the caller may act for others.
     std::string authenticated_as;

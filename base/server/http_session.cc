@@ -55,6 +55,14 @@ std::string bearer_token_of(const Fields& fields) {
     return std::string(value.substr(scheme_bytes));
 }
 
+// Browsers send Sec-Fetch-Site only to HTTPS and localhost, and Origin not with every request. Scripts of a page can
+// change Accept-Language, but cannot remove it.
+template <typename Fields>
+bool is_from_browser(const Fields& fields) {
+    return fields.count("Sec-Fetch-Site") > 0 || fields.count(http::field::origin) > 0 ||
+           fields.count(http::field::accept_language) > 0;
+}
+
 }  // namespace
 
 HttpServerCore::HttpServerCore(HttpHandler http_handler, HttpServerOptions server_options,
@@ -131,7 +139,13 @@ void HttpSession::admit() {
     request_.peer_address = peer_.address;
     request_.bearer_token = bearer_token_of(message);
     request_.host = message[http::field::host];
-    if (auto* tls = transport_.tls()) request_.certificate_name = checked_common_name(tls->native_handle());
+    request_.origin = message[http::field::origin];
+    request_.fetch_site = message["Sec-Fetch-Site"];
+    request_.is_from_browser = is_from_browser(message);
+    if (auto* tls = transport_.tls()) {
+        request_.certificate_name = checked_common_name(tls->native_handle());
+        request_.host_is_certified = is_certified_host(tls->native_handle(), request_.host);
+    }
     if (const auto wait_s = core_->peers.take_request(peer_.limits_key(), core_->clock.now_ns()); wait_s > 0) {
         HttpResponse later = http_error(429, "too_many_requests",
                                         "too many requests: wait " + std::to_string(wait_s) + " s, and ask less often");

@@ -25,6 +25,11 @@ bool for_each_part(std::string_view text, char separator, Take take) {
     return true;
 }
 
+std::string this_machine() {
+    std::array<char, 256> machine{};
+    return ::gethostname(machine.data(), machine.size() - 1) == 0 ? machine.data() : "";
+}
+
 }  // namespace
 
 Result<void> parse_http_target(std::string_view target, HttpRequest& request) {
@@ -81,8 +86,18 @@ bool is_own_host(std::string_view host) {
     const std::string text(host);
     in6_addr address{};
     if (::inet_pton(is_v6 ? AF_INET6 : AF_INET, text.c_str(), &address) == 1) return true;
-    std::array<char, 256> machine{};
-    return ::gethostname(machine.data(), machine.size() - 1) == 0 && !text.empty() && text == machine.data();
+    return !text.empty() && text == this_machine();
+}
+
+std::string own_host_text() {
+    return "by an IP address, as localhost or by this machine's name " + this_machine();
+}
+
+bool is_origin_of(std::string_view origin, std::string_view host) {
+    for (const std::string_view scheme : {"http://", "https://"}) {
+        if (origin.starts_with(scheme)) return origin.substr(scheme.size()) == host;
+    }
+    return false;
 }
 
 bool is_loopback(const std::string& ip_address) {

@@ -87,4 +87,11 @@ std::string checked_common_name(const SSL* connection) {
     return name.find('\0') == std::string::npos ? name : std::string();
 }
 
+bool is_certified_host(const SSL* connection, std::string_view host) {
+    const std::string_view name = host.substr(0, host.find(':'));
+    X509* const certificate = SSL_get_certificate(connection);
+    return certificate != nullptr && !name.empty() &&
+           X509_check_host(certificate, name.data(), name.size(), 0, nullptr) == 1;
+}
+
 }  // namespace larder

@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "base/server/tls.h"
 
@@ -20,5 +21,7 @@ public:
 // Returns the common name of the peer's certificate that OpenSSL has checked; empty: none. A certificate with a NUL in
 // the name, or with several common names, gives no name.
 std::string checked_common_name(const ::ssl_st* connection);
+// True if the server's own certificate is for the host of a Host header.
+bool is_certified_host(const ::ssl_st* connection, std::string_view host);
 
 }  // namespace larder

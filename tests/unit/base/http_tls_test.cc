@@ -8,6 +8,7 @@
 #include <fstream>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/server/http.h"
 #include "tests/support/certificates.h"
@@ -34,6 +35,9 @@ protected:
         ASSERT_TRUE(tls) << tls.error().message;
         service = std::make_unique<test::HttpService>(
             [](const HttpRequest& request, const HttpRespond& respond) {
+                if (request.path == std::vector<std::string>{"host"}) {
+                    return respond({.body = request.host_is_certified ? "certified" : "not certified"});
+                }
                 respond({.content_type = "text/plain",
                          .body = request.certificate_name + "|" + request.bearer_token + "|" + request.peer_address +
                                  "|" + request.body});
@@ -59,6 +63,13 @@ TEST_F(HttpTls, CarriesRequestsAndAnswers) {
     EXPECT_EQ(answer->body, "|secret|127.0.0.1|" + body);
     const auto by_name = http_request(endpoint("localhost"), "GET", "/", {}, without_certificate());
     ASSERT_TRUE(by_name) << by_name.error().message;
+}
+
+TEST_F(HttpTls, HandlerIsToldWhetherTheCertificateIsForTheHost) {
+    start();
+    EXPECT_EQ(http_request(endpoint("localhost"), "GET", "/host", {}, without_certificate())->body, "certified");
+    EXPECT_EQ(http_request(endpoint(), "GET", "/host", {}, without_certificate())->body, "not certified")
+        << "an address is no name";
 }
 
 TEST_F(HttpTls, ServerOfUnknownAuthorityIsRefused) {

@@ -95,6 +95,67 @@ TEST(Access, AnyoneReadsWhereConfigAllows) {
     EXPECT_EQ(open.admit(wrong)->status, 401u);
 }
 
+TEST(Access, AnyoneIsToldHowToAsk) {
+    const Access open({}, {}, {}, {}, true);
+    HttpRequest request = over_tcp("GET", "/v1/jobs", "");
+    request.host = "larder.example.com";
+    const auto refusal = open.admit(request);
+    ASSERT_TRUE(refusal);
+    EXPECT_EQ(refusal->status, 401u);
+    EXPECT_THAT(refusal->body,
+                HasSubstr("without a token, ask by an IP address, as localhost or by this machine's name"));
+    request.host_is_certified = true;
+    EXPECT_FALSE(open.admit(request)) << "a browser has checked the name";
+}
+
+TEST(Access, ForeignPageChangesNothingWithClientCertificateOrAsAnyone) {
+    const Access access({}, {{"alice", Grant{.role = Role::operator_}}}, {}, {}, true);
+    const auto refusal = [&](HttpRequest request, const char* certificate) {
+        request.certificate_name = certificate;
+        if (request.host.empty()) request.host = "10.0.0.1:7600";
+        const auto refused = access.admit(request);
+        return refused ? refused->status : 0;
+    };
+    for (const char* certificate : {"alice", ""}) {
+        HttpRequest request = over_tcp("POST", "/v1/whatif", "");
+        EXPECT_EQ(refusal(request, certificate), 0u) << "no browser";
+        request.is_from_browser = true;
+        request.origin = "https://10.0.0.1:7600";
+        EXPECT_EQ(refusal(request, certificate), 0u) << "the server's own page";
+        request.fetch_site = "same-origin";
+        EXPECT_EQ(refusal(request, certificate), 0u);
+        for (const char* site : {"cross-site", "same-site", "other"}) {
+            request.fetch_site = site;
+            EXPECT_EQ(refusal(request, certificate), 403u) << site;
+        }
+        for (const char* site : {"", "none", "same-origin"}) {
+            request.fetch_site = site;
+            for (const char* origin : {"https://evil.example", "https://10.0.0.1", "https://10.0.0.1:7601", "null"}) {
+                request.origin = origin;
+                EXPECT_EQ(refusal(request, certificate), 403u) << origin;
+            }
+        }
+        request.method = "GET";
+        request.path = segments("/v1/jobs");
+        EXPECT_EQ(refusal(request, certificate), 0u) << "a foreign page cannot read the answer";
+    }
+    HttpRequest by_token = over_tcp("POST", "/v1/whatif", "unknown-token-0123456789");
+    by_token.origin = "https://evil.example";
+    EXPECT_EQ(refusal(by_token, "alice"), 401u) << "a token is judged as such";
+}
+
+TEST(Access, BrowserWithCertificateNamesThisMachine) {
+    const Access access({}, {{"alice", Grant{.role = Role::operator_}}});
+    HttpRequest request = over_tcp("GET", "/v1/jobs", "");
+    request.certificate_name = "alice";
+    request.host = "evil.example";
+    EXPECT_FALSE(access.admit(request)) << "no browser";
+    request.is_from_browser = true;
+    EXPECT_EQ(access.admit(request)->status, 403u);
+    request.host_is_certified = true;
+    EXPECT_FALSE(access.admit(request));
+}
+
 TEST(Access, RoleMayDoWhatTheTableAllows) {
     const Access access = larder::allocator::access();
     // A node may use its own {name} only.
