@@ -9,13 +9,20 @@
 namespace larder::allocator {
 namespace {
 
-JobLimit limit_under(const Cluster& cluster, std::size_t j, const RateBound& bound) {
+// A measured rate of at least this part of f* counts as f*, because measured rates vary.
+constexpr double kMeasuredNearIdeal = 0.9;
+
+// `last` is the job's latest sample.
+JobLimit limit_under(const Cluster& cluster, std::size_t j, const RateBound& bound, const RateSample& last) {
     const ClusterJob& job = cluster.planned_state().jobs[j];
     const JobRegistration* spec = cluster.registered(job.name);
     const bool is_declared = spec != nullptr && spec->ideal_bytes_per_second;
     if (!job.ideal_is_measured && !is_declared) return {};
     const double predicted = cluster.plan().jobs[j].predicted_bytes_per_second;
-    if (predicted >= kNearIdeal * job.ideal_bytes_per_second) return {.kind = JobLimit::Kind::compute, .node = {}};
+    if (predicted >= kNearIdeal * job.ideal_bytes_per_second) {
+        const bool is_slower = last.is_measured && last.measured < kMeasuredNearIdeal * job.ideal_bytes_per_second;
+        return {.kind = is_slower ? JobLimit::Kind::unpredicted : JobLimit::Kind::compute, .node = {}};
+    }
     switch (bound.kind) {
         case RateBound::Kind::network: return {.kind = JobLimit::Kind::network, .node = bound.node};
         case RateBound::Kind::disk: return {.kind = JobLimit::Kind::disk, .node = bound.node};
@@ -27,7 +34,8 @@ JobLimit limit_under(const Cluster& cluster, std::size_t j, const RateBound& bou
 }  // namespace
 
 std::string_view name(JobLimit::Kind kind) {
-    static constexpr std::array<std::string_view, 5> kNames{"compute", "remote", "network", "disk", "unknown"};
+    static constexpr std::array<std::string_view, 6> kNames{"compute", "unpredicted", "remote",
+                                                            "network", "disk",        "unknown"};
     return kNames[static_cast<std::size_t>(kind)];
 }
 
@@ -49,21 +57,22 @@ void JobHistory::update(const Cluster& cluster, const Observed& observed, std::i
         const auto [found, is_new] = jobs_.try_emplace(state.jobs[j].name);
         Known& known = found->second;
         known.seen = updates_;
-        JobLimit limit = limit_under(cluster, j, bounds[j]);
+        if (samples_are_due || is_new) {
+            const auto rate = rates.find(state.jobs[j].name);
+            const bool is_measured = rate != rates.end();
+            known.samples.push_back({.unix_ms = unix_ms,
+                                     .ideal = static_cast<float>(state.jobs[j].ideal_bytes_per_second),
+                                     .predicted = static_cast<float>(plan.predicted_bytes_per_second),
+                                     .granted = static_cast<float>(plan.bandwidth_bytes_per_second),
+                                     .measured = is_measured ? static_cast<float>(rate->second.bytes_per_second) : 0,
+                                     .hit_ratio = static_cast<float>(plan.hit_ratio),
+                                     .is_measured = is_measured});
+            if (known.samples.size() > kSamplesMax) known.samples.pop_front();
+        }
+        JobLimit limit = limit_under(cluster, j, bounds[j], known.samples.back());
         const bool is_same = !is_new && limit.kind == known.limit.kind && limit.node == known.limit.node;
         limit.since_unix_ms = is_same ? known.limit.since_unix_ms : unix_ms;
         known.limit = std::move(limit);
-        if (!samples_are_due && !is_new) continue;
-        const auto rate = rates.find(state.jobs[j].name);
-        const bool is_measured = rate != rates.end();
-        known.samples.push_back({.unix_ms = unix_ms,
-                                 .ideal = static_cast<float>(state.jobs[j].ideal_bytes_per_second),
-                                 .predicted = static_cast<float>(plan.predicted_bytes_per_second),
-                                 .granted = static_cast<float>(plan.bandwidth_bytes_per_second),
-                                 .measured = is_measured ? static_cast<float>(rate->second.bytes_per_second) : 0,
-                                 .hit_ratio = static_cast<float>(plan.hit_ratio),
-                                 .is_measured = is_measured});
-        if (known.samples.size() > kSamplesMax) known.samples.pop_front();
     }
     std::erase_if(jobs_, [&](const auto& entry) { return entry.second.seen != updates_; });
 }

@@ -16,8 +16,9 @@
 namespace larder::allocator {
 
 struct JobLimit {
-    // compute: the job's own, as it reads at f*. unknown: f* is neither measured nor declared.
-    enum class Kind : std::uint8_t { compute, remote, network, disk, unknown };
+    // compute: the job's own, as it reads at f*. unpredicted: the plan lets it read at f*, but it reads less. unknown:
+    // f* is neither measured nor declared.
+    enum class Kind : std::uint8_t { compute, unpredicted, remote, network, disk, unknown };
     Kind kind = Kind::unknown;
     std::string node;  // whose network or disk
     std::int64_t since_unix_ms = 0;

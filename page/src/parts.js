@@ -29,6 +29,7 @@ export const Tag = ({ tone, children }) => html`<span class=${`tag ${tone}`}>${c
 
 const LIMITS = {
     compute: ["good", "its own compute"],
+    unpredicted: ["warn", "less than predicted"],
     remote: ["warn", "remote b/(1 − h)"],
     network: ["warn", "network"],
     disk: ["warn", "disk"],
