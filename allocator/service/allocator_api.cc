@@ -29,6 +29,10 @@ namespace {
 constexpr std::int64_t kPauseAfterPlan = 9;  // times the plan's time
 constexpr std::int64_t kPauseAfterSlowPlan = 4;
 constexpr std::int64_t kPauseMax_ns = 500'000'000;
+// The pause after a what-if of a caller without the role of an operator, times the what-if's time. Pauses may be put
+// off until they and the what-ifs come to kWhatIfBurst_ns, so that a page may ask often while a slider moves.
+constexpr std::int64_t kPauseAfterWhatIf = 4;
+constexpr std::int64_t kWhatIfBurst_ns = 2'000'000'000;
 // Without a report, a new plan is made after this time, because nodes may have fallen silent.
 constexpr std::int64_t kStale_ns = 1'000'000'000;
 
@@ -531,6 +535,23 @@ void AllocatorApi::push_to_streams() {
 }
 
 std::optional<HttpResponse> AllocatorApi::post_whatif(const Asked& asked) {
+    const std::int64_t begun_ns = clock_.now_ns();
+    if (asked.http.is_operator) return compare(asked);
+    if (begun_ns < next_what_if_ns_) {
+        const std::int64_t wait_s = (next_what_if_ns_ - begun_ns) / 1'000'000'000 + 1;
+        HttpResponse later = http_error(429, "too_many_requests",
+                                        "what-ifs take too much of the allocator's time: wait " +
+                                            std::to_string(wait_s) + " s, or ask as an operator");
+        later.headers.emplace_back("Retry-After", std::to_string(wait_s));
+        return later;
+    }
+    HttpResponse answer = compare(asked);
+    const std::int64_t took_ns = clock_.now_ns() - begun_ns;
+    next_what_if_ns_ = std::max(next_what_if_ns_, begun_ns - kWhatIfBurst_ns) + (1 + kPauseAfterWhatIf) * took_ns;
+    return answer;
+}
+
+HttpResponse AllocatorApi::compare(const Asked& asked) {
     const auto object = request_object(asked.http);
     if (!object) return http_error(object.error());
     auto change = read_change(*object, "");

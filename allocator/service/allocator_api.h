@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -87,6 +88,8 @@ public:
     void tick();
     // Answers all waiting requests with the present state, and ends streams. Call it before the server ends.
     void end_waits();
+    // Ends the event streams, so that their readers connect again and are asked who they are.
+    void end_streams() { streams_.end(); }
 
 private:
     struct Waiting {
@@ -147,6 +150,8 @@ private:
     std::optional<HttpResponse> delete_remote(const Asked& asked);
     HttpResponse answer_remote(double before, const Result<void>& changed);
     std::optional<HttpResponse> post_whatif(const Asked& asked);
+    // Answers a what-if.
+    HttpResponse compare(const Asked& asked);
     std::optional<HttpResponse> get_events(const Asked& asked);
     std::optional<HttpResponse> get_event_stream(const Asked& asked);
 
@@ -175,8 +180,9 @@ private:
     std::int64_t started_unix_ms_ = unix_time_ns() / 1'000'000;
     std::int64_t planned_ns_ = 0;
     std::int64_t next_plan_ns_ = 0;
-    std::int64_t turn_begun_ns_;  // of the last turn
-    bool plan_is_due_ = false;    // something changed that the last plan does not know of
+    std::int64_t next_what_if_ns_ = std::numeric_limits<std::int64_t>::min();  // of callers without an operator's role
+    std::int64_t turn_begun_ns_;                                               // of the last turn
+    bool plan_is_due_ = false;  // something changed that the last plan does not know of
     EventLog events_;
     PlanWatch watch_{events_};
     Observed observed_;

@@ -252,6 +252,9 @@ json::object to_json(const Event& event) {
             {"message", event.message}};
 }
 
+// The time of a what-if grows with each entry.
+constexpr std::size_t kWhatIfItemsMax = 256;
+
 Result<WhatIfChange> read_change(const json::object& object, std::string_view where) {
     JsonReader reader(object, std::string(where));
     WhatIfChange change;
@@ -269,9 +272,12 @@ Result<WhatIfChange> read_change(const json::object& object, std::string_view wh
             if (job.is_string()) change.remove_jobs.emplace_back(job.as_string());
         }
     }
+    const std::string too_many = "has more than " + std::to_string(kWhatIfItemsMax) + " entries";
     const json::array none;
     const json::array& pins = reader.has("pins") ? reader.array("pins") : none;
     const json::array& added = reader.has("add_jobs") ? reader.array("add_jobs") : none;
+    if (pins.size() > kWhatIfItemsMax) reader.reject("pins", too_many);
+    if (added.size() > kWhatIfItemsMax) reader.reject("add_jobs", too_many);
     if (auto finished = reader.finish(); !finished) return std::unexpected(finished.error());
     for (std::size_t i = 0; i < pins.size(); ++i) {
         const std::string at = "pins[" + std::to_string(i) + "]";

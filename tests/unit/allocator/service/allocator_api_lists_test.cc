@@ -258,6 +258,39 @@ TEST_F(AllocatorLists, WhatIfAddsJobsForTheUserWhoAsks) {
     EXPECT_GT(granted(7), 0.6e9);
 }
 
+// Moves on by a fixed time whenever it is read.
+class RunningClock final : public Clock {
+public:
+    std::int64_t now_ns() const override { return time_ns_ += step_ns; }
+    void pass(std::int64_t by_ns) { time_ns_ += by_ns; }
+    std::int64_t step_ns = 10'000'000;
+
+private:
+    mutable std::int64_t time_ns_ = kSecond_ns;
+};
+
+TEST_F(AllocatorLists, WhatIfsOfOthersThanOperatorsTakePartOfTheTime) {
+    RunningClock running;
+    AllocatorApi busy(cluster, running);
+    const auto ask_as = [&](bool is_operator) {
+        HttpRequest asked = request("POST", {"v1", "whatif"}, "{}");
+        asked.is_operator = is_operator;
+        HttpResponse given;
+        busy.handle(asked, [&](HttpResponse response) { given = std::move(response); });
+        return given;
+    };
+    int answered = 0;
+    HttpResponse last = ask_as(false);
+    for (; last.status != 429 && answered < 1'000; ++answered) last = ask_as(false);
+    EXPECT_GT(answered, 3) << "some may come at once";
+    ASSERT_EQ(last.status, 429u);
+    EXPECT_THAT(last.headers, ::testing::Contains(::testing::Pair("Retry-After", "1")));
+    EXPECT_NE(message(last).find("wait 1 s"), std::string::npos);
+    EXPECT_NE(ask_as(true).status, 429u) << "an operator need not wait";
+    running.pass(kSecond_ns);
+    EXPECT_NE(ask_as(false).status, 429u);
+}
+
 TEST_F(AllocatorLists, WhatIfRefusesUnknownKeysAndNames) {
     ASSERT_EQ(report(report_of("a")).status, 200u);
     const auto refused = [&](const std::string& body) {
@@ -271,6 +304,12 @@ TEST_F(AllocatorLists, WhatIfRefusesUnknownKeysAndNames) {
               std::string::npos);
     EXPECT_NE(refused(R"({"cache_bytes":0.5})").find("an integer of 64 bits"), std::string::npos);
     EXPECT_EQ(refused(R"({"add_jobs":[3]})"), "add_jobs[0] must be an object");
+    for (const std::string key : {"add_jobs", "pins"}) {
+        std::string entries = "3";
+        for (int i = 1; i < 256; ++i) entries += ",3";
+        EXPECT_EQ(refused("{\"" + key + "\":[" + entries + "]}"), key + "[0] must be an object");
+        EXPECT_EQ(refused("{\"" + key + "\":[" + entries + ",3]}"), "key \"" + key + "\" has more than 256 entries");
+    }
     EXPECT_EQ(refused(R"({"add_jobs":[{"name":"x"}]})"), "add_jobs[0]: key \"dataset\" is missing");
     EXPECT_EQ(refused(R"({"add_jobs":[{"name":"x","dataset":"images","nodes":[1]}]})"),
               "add_jobs[0]: key \"nodes\" must be names");
