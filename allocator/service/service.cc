@@ -324,6 +324,7 @@ void AllocatorService::renew_tls(const Renewed& renewed, HttpServer& http) {
 
 void AllocatorService::take(const Renewed& renewed) {
     state_->take_access(renewed);
+    state_->api.end_streams();
     renew_tls(renewed, state_->http);
 }
 

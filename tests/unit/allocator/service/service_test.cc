@@ -166,6 +166,32 @@ TEST_F(ServiceTest, ReloadTakesAllNewTokensAndCertificatesOrNone) {
     EXPECT_EQ(ask("GET", "/v1/plan", "", with_token(fresh)).status, 200u) << "a failed reload changes nothing";
 }
 
+TEST_F(ServiceTest, ReloadEndsEventStreams) {
+    config.listen = "127.0.0.1:0";
+    start();
+    std::promise<void> began;
+    std::atomic<bool> has_begun = false;
+    HttpClientOptions options = with_token(kViewerToken);
+    options.timeout_ms = 10'000;
+    Result<void> ended;
+    std::jthread reader([&] {
+        const auto take = [&](std::string_view) {
+            if (!has_begun.exchange(true)) began.set_value();
+            return true;
+        };
+        ended = http_get_stream(endpoint(), "/v1/events/stream?status_ms=1000", take, options);
+        if (!has_begun.exchange(true)) began.set_value();
+    });
+    began.get_future().wait();
+    write_tokens(std::string("operator alice ") + kOperatorToken + "\n");
+    EXPECT_TRUE(on_thread([this] { return service->reload(config); }));
+    reader.join();
+    EXPECT_TRUE(ended) << ended.error().message;
+    EXPECT_FALSE(http_get_stream(
+        endpoint(), "/v1/events/stream", [](std::string_view) { return true; }, options))
+        << "the reload removed this token";
+}
+
 TEST_F(ServiceTest, RequestLimitsHold) {
     config.listen = "127.0.0.1:0";
     config.limits.body_bytes = 64u << 10;
