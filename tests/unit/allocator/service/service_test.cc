@@ -139,6 +139,24 @@ TEST_F(ServiceTest, ClientCertificateGrantsItsRole) {
     EXPECT_EQ(ask("POST", "/v1/reports", report_json("node-8"), showing).status, 401u);
 }
 
+TEST_F(ServiceTest, ForeignPageChangesNothingWithClientCertificate) {
+    use_tls();
+    config.certificates = {{"alice", Grant{.role = Role::operator_}}};
+    start();
+    const auto files = authority.issue("alice", {.common_name = "alice"});
+    const auto status = [&](const HttpClientOptions& sent) {
+        HttpClientOptions options = sent;
+        options.ca_file = authority.file();
+        options.certificate_file = files.certificate;
+        options.key_file = files.key;
+        return ask("PUT", "/v1/remote", R"({"bytes_per_second":5})", options).status;
+    };
+    EXPECT_EQ(status({.headers = {{"Origin", endpoint()}, {"Sec-Fetch-Site", "same-origin"}}}), 200u);
+    EXPECT_EQ(status({.headers = {{"Origin", "https://evil.example"}, {"Content-Type", "text/plain"}}}), 403u);
+    EXPECT_EQ(status({.headers = {{"Sec-Fetch-Site", "cross-site"}, {"Content-Type", "text/plain"}}}), 403u);
+    EXPECT_EQ(status({}), 200u) << "no browser";
+}
+
 TEST_F(ServiceTest, UnknownLocalUserIsRefused) {
     config.users = {{"no-such-user-here", Role::node}};
     boost::asio::io_context unused;
