@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/units.h"
+#include "base/utf8.h"
 
 namespace larder::cli {
 namespace {
@@ -43,16 +44,6 @@ std::optional<double> number_in(std::string cell) {
     const std::size_t prefix = kPrefixes.find(unit.front() == 'K' ? 'k' : unit.front());
     if (prefix == std::string_view::npos) return number;
     return number * std::pow(unit.substr(1).starts_with('i') ? 1024.0 : 1000.0, static_cast<double>(prefix + 1));
-}
-
-// Returns the length of the UTF-8 sequence with which a text begins; 0 if it begins with none.
-std::size_t sequence_bytes(std::string_view text) {
-    const auto lead = static_cast<unsigned char>(text.front());
-    if (lead < 0x80) return 1;
-    if (lead < 0xc2 || lead > 0xf4) return 0;
-    const std::size_t bytes = lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
-    const auto continues = [](char byte) { return (static_cast<unsigned char>(byte) & 0xc0) == 0x80; };
-    return bytes <= text.size() && std::ranges::all_of(text.substr(1, bytes - 1), continues) ? bytes : 0;
 }
 
 constexpr std::size_t kGap = 2;
@@ -196,7 +187,7 @@ std::string printable(std::string_view text, std::string_view kept) {
         shown += {'\\', 'x', kDigits[value >> 4], kDigits[value & 15]};
     };
     for (std::size_t at = 0; at < text.size();) {
-        const std::size_t bytes = sequence_bytes(text.substr(at));
+        const std::size_t bytes = utf8_sequence_bytes(text.substr(at));
         const std::string_view letter = text.substr(at, std::max<std::size_t>(bytes, 1));
         const bool is_c1 = bytes == 2 && letter >= "\xc2\x80" && letter <= "\xc2\x9f";
         const bool is_control = bytes == 1 && (static_cast<unsigned char>(letter[0]) < ' ' || letter[0] == 0x7f);
