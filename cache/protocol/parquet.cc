@@ -1,7 +1,9 @@
 #include "cache/protocol/parquet.h"
 
 #include <algorithm>
+#include <unordered_set>
 
+#include "base/utf8.h"
 #include "cache/protocol/claims.h"
 #include "cache/protocol/little_endian.h"
 #include "cache/protocol/thrift_compact.h"
@@ -13,6 +15,9 @@ constexpr std::string_view kEncryptedMagic = "PARE";
 constexpr std::string_view kArrowSchemaKey = "ARROW:schema";
 constexpr std::size_t kWriterNameBytesMax = 1024;
 constexpr std::size_t kSchemaDepthMax = 64;
+// An element may be one byte of the footer, and costs far more once it is parsed.
+constexpr std::uint32_t kSchemaElementsMax = 1u << 16;
+constexpr std::int64_t kRepeated = 2;  // of FieldRepetitionType
 
 using Bytes = std::span<const std::byte>;
 
@@ -28,6 +33,7 @@ std::unexpected<Error> unsupported(const std::string& what) {
 struct Leaf {
     std::uint32_t column = 0;  // at the top of the schema
     std::uint32_t type = 0;
+    bool is_repeated = false;  // itself, or an element that it is in
 };
 
 struct Schema {
@@ -38,6 +44,7 @@ struct Schema {
 struct SchemaElement {
     std::string_view name;
     std::int64_t type = 0;
+    std::int64_t repetition = 0;
     std::int64_t child_count = 0;
 };
 
@@ -88,6 +95,7 @@ private:
             field = *found;
             switch (field.id) {
                 case 1: element.type = reader_.integer(field); break;
+                case 3: element.repetition = reader_.integer(field); break;
                 case 4: element.name = reader_.binary(field); break;
                 case 5: element.child_count = reader_.integer(field); break;
                 default: reader_.skip(field);
@@ -98,25 +106,38 @@ private:
 
     Result<void> read_schema(const CompactField& field) {
         const std::uint32_t count = reader_.list(field, CompactType::structure);
-        // The children that are left of each element on the path to the present one; the root is the first.
-        std::vector<std::int64_t> open;
+        if (count > kSchemaElementsMax) {
+            return unsupported("its schema has " + std::to_string(count) + " elements; at most " +
+                               std::to_string(kSchemaElementsMax) + " are read");
+        }
+        // The elements on the path to the present one; the root is the first.
+        struct Open {
+            std::int64_t children_left = 0;
+            bool is_repeated = false;
+        };
+        std::vector<Open> open;
         for (std::uint32_t i = 0; i < count && !reader_.failed(); ++i) {
             if (i > 0 && open.empty()) return damaged("the schema has more than one root");
             const SchemaElement element = read_element();
             if (reader_.failed()) break;
+            // Names are in the daemon's answers, which are JSON.
+            if (!is_utf8(element.name)) return unsupported("the name of a column is not UTF-8");
             if (open.size() == 1) schema_.columns.emplace_back(element.name);
-            if (!open.empty()) --open.back();
+            if (!open.empty()) --open.back().children_left;
             if (element.child_count < 0 || element.child_count > count) {
                 return damaged("an element of the schema has a wrong number of children");
             }
+            // Some writers call the root repeated, which means nothing.
+            const bool is_repeated = i > 0 && (open.back().is_repeated || element.repetition == kRepeated);
             if (element.child_count == 0 && i > 0) {
                 schema_.leaves.push_back({.column = static_cast<std::uint32_t>(schema_.columns.size() - 1),
-                                          .type = static_cast<std::uint32_t>(element.type)});
+                                          .type = static_cast<std::uint32_t>(element.type),
+                                          .is_repeated = is_repeated});
             } else {
-                open.push_back(element.child_count);
+                open.push_back({.children_left = element.child_count, .is_repeated = is_repeated});
             }
             if (open.size() > kSchemaDepthMax) return unsupported("its schema is nested too deeply");
-            while (!open.empty() && open.back() == 0) open.pop_back();
+            while (!open.empty() && open.back().children_left == 0) open.pop_back();
         }
         if (reader_.failed()) return damaged(reader_.why());
         if (!open.empty()) return damaged("the schema lacks elements");
@@ -134,8 +155,15 @@ private:
             }
             if (!is_known) return fail(ErrorCode::invalid_argument, no_column(column));
         }
+        std::unordered_set<std::string_view> names;
         for (std::size_t i = 0; i < schema_.columns.size(); ++i) {
-            if (is_chosen_[i]) footer_.columns.push_back(schema_.columns[i]);
+            if (!is_chosen_[i]) continue;
+            const std::string& name = schema_.columns[i];
+            if (!names.insert(name).second) {
+                return unsupported("it has more than one column \"" + std::string(utf8_prefix(name, 64)) +
+                                   "\": choose columns without it, or write the file anew");
+            }
+            footer_.columns.push_back(name);
         }
         return {};
     }
@@ -144,7 +172,7 @@ private:
         constexpr std::size_t kNamesMax = 20;
         std::string why = "it has no column \"" + column + "\"; its columns are ";
         for (std::size_t i = 0; i < std::min(kNamesMax, schema_.columns.size()); ++i) {
-            why += (i == 0 ? "" : ", ") + schema_.columns[i].substr(0, 64);
+            why += (i == 0 ? "" : ", ") + std::string(utf8_prefix(schema_.columns[i], 64));
         }
         if (schema_.columns.size() > kNamesMax) {
             why += " and " + std::to_string(schema_.columns.size() - kNamesMax) + " more";
@@ -190,10 +218,24 @@ private:
         }
         if (reader_.failed()) return damaged(reader_.why());
         if (!has_chunks) return damaged("it has no columns");
+        if (auto counted = check_value_counts(group); !counted) return std::unexpected(counted.error());
         if (group.row_count > 0) {
             if (auto placed = place(group); !placed) return std::unexpected(placed.error());
         }
         return group;
+    }
+
+    // A value, or a null, for each row; a repeated leaf has one for each item, and one for an empty list. Fewer rows
+    // than values would be lost without an error.
+    Result<void> check_value_counts(const ParquetRowGroup& group) const {
+        for (std::size_t i = 0; i < group.chunks.size(); ++i) {
+            const std::uint64_t values = group.chunks[i].value_count;
+            const bool may_have_more = schema_.leaves[i].is_repeated && group.row_count > 0;
+            if (values == group.row_count || (may_have_more && values > group.row_count)) continue;
+            return damaged("a column has " + std::to_string(values) + " values for " + std::to_string(group.row_count) +
+                           " rows");
+        }
+        return {};
     }
 
     Result<void> read_chunks(const CompactField& field, ParquetRowGroup& group) {

@@ -18,6 +18,7 @@ struct ColumnText {
     std::uint64_t dictionary_offset = 0;  // 0: none
     std::uint64_t offset = 0;
     std::uint64_t bytes = 0;
+    std::int64_t value_count = -1;  // -1: one for each row
 };
 
 struct RowGroupText {
@@ -49,7 +50,8 @@ inline void put_column(std::string& out, const ColumnText& column, std::int64_t 
     writer.varint(column.name.size());
     out += column.name;
     writer.integer(3, 4, CompactType::i32, 1);
-    number(4, 5, row_count < 0 ? 0 : static_cast<std::uint64_t>(row_count));
+    const std::int64_t values = column.value_count < 0 ? row_count : column.value_count;
+    number(4, 5, values < 0 ? 0 : static_cast<std::uint64_t>(values));
     number(5, 6, 2 * column.bytes);
     number(6, 7, column.bytes);
     number(7, 9, column.offset);
@@ -58,9 +60,10 @@ inline void put_column(std::string& out, const ColumnText& column, std::int64_t 
     writer.end_struct();
 }
 
-// `extra`: fields after the row groups, of which the first must be encoded for field 4 before it.
+// `extra`: fields after the row groups, of which the first must be encoded for field 4 before it. `repetition`: of all
+// columns, as in parquet.thrift; 2 is repeated.
 inline std::string parquet_footer(const std::vector<std::string>& names, const std::vector<RowGroupText>& groups,
-                                  std::string_view extra = {}) {
+                                  std::string_view extra = {}, std::int64_t repetition = 0) {
     using protocol::CompactType;
     std::string out;
     protocol::CompactWriter writer(out);
@@ -72,7 +75,7 @@ inline std::string parquet_footer(const std::vector<std::string>& names, const s
     writer.end_struct();
     for (const std::string& name : names) {
         writer.integer(0, 1, CompactType::i32, 2);
-        writer.integer(1, 3, CompactType::i32, 0);
+        writer.integer(1, 3, CompactType::i32, repetition);
         put_text(out, 3, 4, name);
         writer.end_struct();
     }

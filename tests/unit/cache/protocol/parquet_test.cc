@@ -133,6 +133,25 @@ TEST(ParquetFooter, ClaimsOutsideTheFileAreErrors) {
     EXPECT_THAT(footer_error(parquet_footer({"a", "b"}, groups)), HasSubstr("-1 rows are out of range"));
 }
 
+// Otherwise rows that the footer does not count are never read, or Arrow takes memory for values that are not there.
+TEST(ParquetFooter, ValuesThatAreNotOnePerRowAreErrors) {
+    std::vector<RowGroupText> groups = kTwoGroups;
+    const auto with_values = [&](std::int64_t count, std::int64_t repetition = 0) {
+        groups[1].columns[1].value_count = count;
+        return footer_error(parquet_footer({"a", "b"}, groups, {}, repetition));
+    };
+    EXPECT_THAT(with_values(4), HasSubstr("a column has 4 values for 5 rows"));
+    EXPECT_THAT(with_values(6), HasSubstr("a column has 6 values for 5 rows"));
+    EXPECT_THAT(with_values(std::int64_t{1} << 31), HasSubstr("a column has 2147483648 values for 5 rows"));
+    EXPECT_EQ(with_values(5), "no error");
+    EXPECT_THAT(with_values(6, 1), HasSubstr("a column has 6 values for 5 rows")) << "optional: a null is a value";
+    EXPECT_EQ(with_values(6, 2), "no error") << "a list's items";
+    EXPECT_THAT(with_values(4, 2), HasSubstr("a column has 4 values for 5 rows"));
+    groups[1].row_count = 0;
+    EXPECT_THAT(with_values(5), HasSubstr("a column has 5 values for 0 rows"));
+    EXPECT_THAT(with_values(5, 2), HasSubstr("a column has 5 values for 0 rows"));
+}
+
 TEST(ParquetFooter, RowGroupsThatDoNotFitTheSchemaAreErrors) {
     EXPECT_THAT(footer_error(parquet_footer({"a"}, kTwoGroups)), HasSubstr("it has 2 columns, the schema 1"));
     EXPECT_THAT(footer_error(parquet_footer({}, {})), HasSubstr("its row groups come before its schema"));
@@ -158,6 +177,40 @@ TEST(ParquetFooter, ListOfMoreItemsThanBytesIsAnError) {
     out.field(0, 2, CompactType::list);
     out.list_head(CompactType::structure, 0xffffffff);
     EXPECT_THAT(footer_error(footer), HasSubstr("a list claims more items than there are bytes"));
+}
+
+TEST(ParquetFooter, SchemaOfTooManyElementsIsAnError) {
+    std::string footer;
+    CompactWriter out(footer);
+    out.field(0, 2, CompactType::list);
+    out.list_head(CompactType::structure, 65537);
+    test::put_text(footer, 0, 4, "schema");
+    out.integer(4, 5, CompactType::i32, 65536);
+    out.end_struct();
+    footer += std::string(65536, '\0');
+    EXPECT_EQ(footer_error(footer), "its schema has 65537 elements; at most 65536 are read");
+}
+
+// The errors are answers in JSON.
+TEST(ParquetFooter, NamesAreUtf8InErrorsToo) {
+    const auto groups_of = [](const std::string& name) {
+        return std::vector<RowGroupText>{{.row_count = 1, .columns = {{.name = name, .offset = 4, .bytes = 1}}}};
+    };
+    EXPECT_EQ(footer_error(parquet_footer({"caf\xe9"}, groups_of("caf\xe9"))), "the name of a column is not UTF-8");
+    const std::string euros = std::string(63, 'x') + "\xe2\x82\xac";
+    EXPECT_EQ(footer_error(parquet_footer({euros}, groups_of(euros)), {"c"}),
+              "it has no column \"c\"; its columns are " + std::string(63, 'x'));
+}
+
+TEST(ParquetFooter, ColumnsOfOneNameAreAnErrorIfChosen) {
+    std::vector<RowGroupText> groups{{.row_count = 1,
+                                      .columns = {{.name = "a", .offset = 4, .bytes = 1},
+                                                  {.name = "b", .offset = 5, .bytes = 1},
+                                                  {.name = "a", .offset = 6, .bytes = 1}}}};
+    const std::string footer = parquet_footer({"a", "b", "a"}, groups);
+    EXPECT_THAT(footer_error(footer), HasSubstr("it has more than one column \"a\""));
+    EXPECT_THAT(footer_error(footer, {"a"}), HasSubstr("it has more than one column \"a\""));
+    EXPECT_EQ(footer_error(footer, {"b"}), "no error");
 }
 
 TEST(ParquetFooter, DeepNestingIsAnError) {
