@@ -246,6 +246,73 @@ def test_damaged_page_is_an_error_that_names_the_file(
         read(daemon, name, shuffle=False)
 
 
+def counted(rows: int) -> bytes:
+    """A number of rows as it is in Parquet's footer: the head of an i64, and a varint of two bytes."""
+    zigzag = 2 * rows
+    return bytes([0x16, zigzag & 127 | 128, zigzag >> 7])
+
+
+def test_footer_that_claims_other_rows_is_an_error(
+    daemon: Daemon, add: Callable[..., str], tmp_path: pathlib.Path
+) -> None:
+    table = pyarrow.table({"id": pyarrow.array(range(7777), pyarrow.int64())})
+    pyarrow.parquet.write_table(table, tmp_path / "t", use_dictionary=False, write_statistics=False, store_schema=False)
+    data = (tmp_path / "t").read_bytes()
+    footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    of_file, *of_group = [found.start() for found in re.finditer(re.escape(counted(7777)), data) if found.start() > footer]
+    assert len(of_group) == 2, "the values of the column, and the rows"
+
+    def claim(name: str, rows: int, places: list[int]) -> pathlib.Path:
+        (tmp_path / name).mkdir()
+        lie = bytearray(data)
+        for place in places:
+            lie[place : place + 3] = counted(rows)
+        (tmp_path / name / "t.parquet").write_bytes(lie)
+        return tmp_path / name
+
+    for i, place in enumerate(of_group):
+        wrong = daemon.try_command("dataset", "add", f"lie-{i}", claim(f"lie-{i}", 7770, [place]))
+        assert wrong.returncode != 0 and "t.parquet: row group 0: " in wrong.stderr and "a column has " in wrong.stderr
+    name = add(claim("more", 7790, [of_file, *of_group]))
+    with pytest.raises(larder.Corrupt, match="t.parquet: a block has 7777 rows; the file's footer says 7790"):
+        read(daemon, name, shuffle=False)
+
+
+def test_columns_with_dots_are_read_by_place(
+    daemon: Daemon, add: Callable[..., str], tmp_path: pathlib.Path
+) -> None:
+    (tmp_path / "data").mkdir()
+    struct = pyarrow.array([{"b": i, "c": {"d": [i, i]}} for i in range(100)])
+    pairs = pyarrow.array([[(str(i), i)] for i in range(100)], pyarrow.map_(pyarrow.string(), pyarrow.int64()))
+    kinds = pyarrow.array([f"kind {i % 5}" for i in range(100)]).dictionary_encode()
+    table = pyarrow.table(
+        {"m": pairs, "a": struct, "a.b": pyarrow.array(range(1000, 1100)), "k": kinds, "a.c.d": pyarrow.array([2.5] * 100)}
+    )
+    pyarrow.parquet.write_table(table, tmp_path / "data" / "t.parquet")
+    whole = add(tmp_path / "data")
+    for columns in (["a"], ["a.b"], ["a.c.d", "m"], ["k", "a"]):
+        got = pyarrow.concat_tables(read(daemon, whole, Tables(columns), shuffle=False)).combine_chunks()
+        assert got.equals(table.select(columns))
+    chosen = add(tmp_path / "data", "--columns", "a")
+    assert pyarrow.concat_tables(read(daemon, chosen, shuffle=False)).combine_chunks().equals(table.select(["a"]))
+
+
+def test_columns_that_cannot_be_named_are_refused(daemon: Daemon, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "data").mkdir()
+    numbers = pyarrow.array(range(9))
+    twice = pyarrow.Table.from_arrays([numbers, numbers, numbers], names=["a", "b", "a"])
+    pyarrow.parquet.write_table(twice, tmp_path / "data" / "t.parquet")
+    wrong = daemon.try_command("dataset", "add", "twice", tmp_path / "data")
+    assert wrong.returncode != 0 and 't.parquet: it has more than one column "a"' in wrong.stderr
+    daemon.command("dataset", "add", "once", tmp_path / "data", "--columns", "b", "--quota-memory", "16MiB")
+    try:
+        assert sum(len(table) for table in read(daemon, "once")) == 9
+    finally:
+        daemon.command("dataset", "rm", "once")
+    with pytest.raises(larder.InvalidArgument, match="columns is empty"):
+        Tables([])
+
+
 def test_commands_that_need_bytes_of_samples_say_why_not(
     daemon: Daemon, add: Callable[..., str], tmp_path: pathlib.Path
 ) -> None:

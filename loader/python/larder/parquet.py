@@ -51,6 +51,8 @@ class Tables:
     ) -> None:
         if isinstance(columns, str):
             raise InvalidArgument(f"columns is {columns!r}; expected a list of names")
+        if columns is not None and len(columns) == 0:
+            raise InvalidArgument("columns is empty; give at least one name, or None for all columns")
         self._arguments = (None if columns is None else list(columns), memory, use_threads)
         self._columns = self._arguments[0]
         self._memory_bytes = options.size_bytes("memory", memory)
@@ -136,10 +138,17 @@ class Tables:
                 raise InvalidArgument(f'the dataset has no column "{name}"; it has {", ".join(chosen)}')
         try:
             metadata = pyarrow.parquet.read_metadata(pyarrow.BufferReader(batch.parquet_footer(index)))
+            leaves = _leaves(metadata, file)
             source = pyarrow.parquet.ParquetFile(pyarrow.BufferReader(view), metadata=metadata)
-            return source.read(columns=names, use_threads=self._use_threads).combine_chunks()
+            # By number: a name with a dot also means what is in a struct of the name's first part.
+            wanted = [leaf for name in names for leaf in leaves[name]]
+            table = source.reader.read_all(column_indices=wanted, use_threads=self._use_threads)
+            table = table.combine_chunks()
         except (pyarrow.ArrowException, OSError) as error:
             raise Corrupt(f"{file}: the rows cannot be decoded: {error}") from error
+        if table.num_rows != metadata.num_rows:
+            raise Corrupt(f"{file}: a block has {table.num_rows} rows; the file's footer says {metadata.num_rows}")
+        return table
 
     def __reduce__(self) -> tuple[Any, ...]:
         columns, memory, use_threads = self._arguments
@@ -153,6 +162,34 @@ def _pyarrow() -> Any:
     except ImportError as error:
         raise Unsupported(f"rows of Parquet are decoded by the package pyarrow: {error}") from None
     return pyarrow
+
+
+def _leaves(metadata: Any, file: str) -> dict[str, range]:
+    """The numbers of the leaves of each column."""
+    leaves: dict[str, range] = {}
+    end = 0
+    for column in metadata.schema.to_arrow_schema():
+        begin, end = end, end + _leaf_count(column.type)
+        leaves[column.name] = range(begin, end)
+    if end != metadata.num_columns:
+        raise Unsupported(f"{file}: pyarrow finds {end} leaves in a schema of {metadata.num_columns}")
+    return leaves
+
+
+def _leaf_count(kind: Any) -> int:
+    from pyarrow import types
+
+    if isinstance(kind, _pyarrow().BaseExtensionType):
+        return _leaf_count(kind.storage_type)
+    if types.is_dictionary(kind):
+        return _leaf_count(kind.value_type)
+    if types.is_map(kind):
+        return _leaf_count(kind.key_type) + _leaf_count(kind.item_type)
+    if types.is_struct(kind):
+        return sum(_leaf_count(kind.field(i).type) for i in range(kind.num_fields))
+    if types.is_nested(kind):  # a list of some kind
+        return _leaf_count(kind.value_type)
+    return 1
 
 
 def _is_run(numbers: Any) -> bool:
