@@ -3,10 +3,10 @@
 configuration. Unofficial: no result of MLPerf Storage.
 
 Runs DLIO 2.0.0 with bench/dlio/workload/retinanet_b200.yaml: a process for each accelerator, whose steps are sleeps.
-Reads the same files through larder.dlio (all blocks cached in memory), through DLIO's own PyTorch loader from a mount of
-`larder mount`, and by that loader from the local file system with all files in its page cache. Adds accelerators as long
-as the AU (accelerator utilisation) is at least 0.85. The AU is the mean over the epochs without the first, in which
-workers start. Prints one JSON object. Needs root, and the environment of tests/python/framework_env.py."""
+Reads the same files through larder.dlio (all blocks cached in memory), through DLIO's own PyTorch loader from a mount
+of `larder mount`, and by that loader from the local file system with all files in its page cache. Adds accelerators as
+long as the AU (accelerator utilisation) is at least 0.85. The AU is the mean over the epochs without the first, in
+which workers start. Prints one JSON object. Needs root, and the environment of tests/python/framework_env.py."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ class Benchmark:
         self._overrides = {"dataset.num_files_train": files, "train.epochs": epochs}
         self._runs = 0
 
-    def run(self, accelerators: int, data: pathlib.Path, environment: dict[str, str], **overrides: object) -> dict[str, object]:
+    def run(
+        self, accelerators: int, data: pathlib.Path, environment: dict[str, str], **overrides: object
+    ) -> dict[str, object]:
         """Runs DLIO with as many processes. Returns its summary."""
         self._runs += 1
         output = self._directory / f"output{self._runs}"
@@ -50,7 +52,10 @@ class Benchmark:
             "--config-dir", ROOT / "bench" / "dlio", "workload=retinanet_b200", f"hydra.run.dir={output}",
             *(f"++workload.{name}={value}" for name, value in wanted.items()),
         ]  # fmt: skip
-        quiet = {"PYTHONPATH": str(self._packages), "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3", "OMP_NUM_THREADS": "1"}
+        quiet = {
+            "PYTHONPATH": str(self._packages), "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3",
+            "OMP_NUM_THREADS": "1",
+        }  # fmt: skip
         ran = subprocess.run(
             [str(word) for word in command],
             env=os.environ | quiet | environment,
@@ -62,7 +67,9 @@ class Benchmark:
         return json.loads(summary.read_text()) if summary.exists() else {}
 
 
-def feed(benchmark: Benchmark, reader: str, data: pathlib.Path, environment: dict[str, str], most: int) -> dict[str, object]:
+def feed(
+    benchmark: Benchmark, reader: str, data: pathlib.Path, environment: dict[str, str], most: int
+) -> dict[str, object]:
     """Adds accelerators until their AU is too low. Returns the AU of each number, and how many were fed."""
     overrides: dict[str, object] = {}
     if reader == "larder":
@@ -75,7 +82,9 @@ def feed(benchmark: Benchmark, reader: str, data: pathlib.Path, environment: dic
     return {"accelerators": sum(au >= AU_MIN for au in utilisations), "au": utilisations}
 
 
-def measure(programs: pathlib.Path, python: pathlib.Path, files: int, epochs: int, most: int) -> dict[str, dict[str, object]]:
+def measure(
+    programs: pathlib.Path, python: pathlib.Path, files: int, epochs: int, most: int
+) -> dict[str, dict[str, object]]:
     with mount.on_a_site(programs) as site:
         benchmark = Benchmark(python, site.directory, files, epochs)
         data = site.directory / "data"

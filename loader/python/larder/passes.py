@@ -15,7 +15,7 @@ class Walked(Protocol):
 
 
 class Pass(Iterator[Any]):
-    """The iterator of one pass. A pass that has ended stays ended. After an error, the next call tries the same batch again."""
+    """The iterator of one pass, which stays ended. After an error, the next call tries the same batch again."""
 
     def __init__(self, walked: Walked) -> None:
         self._walked: Walked | None = walked

@@ -28,7 +28,9 @@ def framework_path(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 @pytest.fixture
-def run_framework(framework_python: pathlib.Path, framework_path: pathlib.Path, repository: pathlib.Path) -> Callable[..., str]:
+def run_framework(
+    framework_python: pathlib.Path, framework_path: pathlib.Path, repository: pathlib.Path
+) -> Callable[..., str]:
     """Runs a Python program with the given arguments and returns its standard output."""
 
     def run(daemon: Any, *arguments: object, kill_after: int = 0, directory: pathlib.Path | None = None) -> str:

@@ -15,7 +15,10 @@ import pytest
 ARRAYS = """
 import io, numpy
 from larder.dlio import load_npy
-arrays = [numpy.arange(12, dtype=numpy.uint8).reshape(3, 4, 1), numpy.arange(6.0).reshape(2, 3).T, numpy.array(3), numpy.zeros((0, 2))]
+arrays = [
+    numpy.arange(12, dtype=numpy.uint8).reshape(3, 4, 1), numpy.arange(6.0).reshape(2, 3).T, numpy.array(3),
+    numpy.zeros((0, 2)),
+]
 for array in arrays:
     numpy.save(file := io.BytesIO(), array)
     read = load_npy(memoryview(file.getvalue()))
@@ -38,7 +41,9 @@ def test_commands_of_the_page_run(
     larder_commands = daemon.programs / "larder"
     (block,) = re.findall(r"(?:^    .*\n)+", PAGE.read_text(), re.MULTILINE)
     add, run = (line.strip() for line in block.split("\n", 1))
-    generate = "dlio_benchmark --config-dir bench/dlio workload=retinanet_b200 ++workload.dataset.data_folder=data/retinanet"
+    generate = (
+        "dlio_benchmark --config-dir bench/dlio workload=retinanet_b200 ++workload.dataset.data_folder=data/retinanet"
+    )
     script = "\n".join(
         [
             "set -e",

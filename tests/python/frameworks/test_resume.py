@@ -1,5 +1,5 @@
-"""The examples of training frameworks, killed in mid-epoch and at an epoch's end, go on exactly from the framework's own
-checkpoint."""
+"""The examples of training frameworks, killed in mid-epoch and at an epoch's end, go on exactly from the framework's
+own checkpoint."""
 
 from __future__ import annotations
 
