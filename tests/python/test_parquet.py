@@ -18,6 +18,7 @@ from typing import Any
 import duckdb
 import larder
 import larder.parquet
+import larder.torch
 import numpy
 import pyarrow
 import pyarrow.parquet
@@ -214,8 +215,6 @@ def test_block_is_decoded_once_an_epoch(daemon: Daemon, add: Callable[..., str],
 
 
 def test_torch_workers_make_tables(daemon: Daemon, add: Callable[..., str], tmp_path: pathlib.Path) -> None:
-    import larder.torch
-
     write_pyarrow(tmp_path / "data")
     name = add(tmp_path / "data")
 
@@ -259,7 +258,8 @@ def test_footer_that_claims_other_rows_is_an_error(
     pyarrow.parquet.write_table(table, tmp_path / "t", use_dictionary=False, write_statistics=False, store_schema=False)
     data = (tmp_path / "t").read_bytes()
     footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
-    of_file, *of_group = [found.start() for found in re.finditer(re.escape(counted(7777)), data) if found.start() > footer]
+    places = [found.start() for found in re.finditer(re.escape(counted(7777)), data)]
+    of_file, *of_group = [place for place in places if place > footer]
     assert len(of_group) == 2, "the values of the column, and the rows"
 
     def claim(name: str, rows: int, places: list[int]) -> pathlib.Path:
@@ -286,7 +286,7 @@ def test_columns_with_dots_are_read_by_place(
     pairs = pyarrow.array([[(str(i), i)] for i in range(100)], pyarrow.map_(pyarrow.string(), pyarrow.int64()))
     kinds = pyarrow.array([f"kind {i % 5}" for i in range(100)]).dictionary_encode()
     table = pyarrow.table(
-        {"m": pairs, "a": struct, "a.b": pyarrow.array(range(1000, 1100)), "k": kinds, "a.c.d": pyarrow.array([2.5] * 100)}
+        {"m": pairs, "a": struct, "a.b": pyarrow.array(range(1000, 1100)), "k": kinds, "a.c.d": [2.5] * 100}
     )
     pyarrow.parquet.write_table(table, tmp_path / "data" / "t.parquet")
     whole = add(tmp_path / "data")
@@ -360,4 +360,24 @@ def test_decode_batch_stands_alone(daemon: Daemon, add: Callable[..., str], tmp_
     name = add(tmp_path / "data")
     with pytest.raises(larder.InvalidArgument, match="give decode_batch or transform, not both"):
         larder.Loader(name, decode_batch=len, transform=len, socket=daemon.socket)
+    for kind in (larder.Loader, larder.torch.IterableDataset):
+        with pytest.raises(larder.InvalidArgument, match='give decode_batch or decode_errors="skip", not both'):
+            kind(name, decode_batch=len, decode_errors="skip", socket=daemon.socket)
     assert read(daemon, name, batch_size=300, decode_batch=len) == [300, 300, 300, 100]
+
+
+def test_decode_batch_cannot_end_the_epoch(daemon: Daemon, add: Callable[..., str], tmp_path: pathlib.Path) -> None:
+    write_pyarrow(tmp_path / "data")
+    name = add(tmp_path / "data")
+
+    def decode_batch(batch: larder.Batch) -> Any:
+        return next(iter([]))
+
+    with larder.Loader(name, decode_batch=decode_batch, socket=daemon.socket) as loader:
+        batches = iter(loader)
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="decode_batch raised StopIteration"):
+                next(batches)
+    dataset = larder.torch.IterableDataset(name, decode_batch=decode_batch, socket=daemon.socket)
+    with pytest.raises(RuntimeError, match="decode_batch raised StopIteration"):
+        list(larder.torch.DataLoader(dataset))

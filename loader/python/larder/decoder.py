@@ -1,4 +1,4 @@
-"""Calls the user's `decode`, `transform` and `collate`, and names the sample on which one of the first two fails."""
+"""Calls the user's functions, and names the sample on which `decode` or `transform` fails."""
 
 from __future__ import annotations
 
@@ -52,8 +52,18 @@ class Decoder:
 
 
 def collated(collate: Callable[[list[Any]], Any], values: list[Any]) -> Any:
-    """The batch that the user's `collate` makes. Its StopIteration would end the epoch early, without an error."""
+    """The batch that the user's `collate` makes."""
+    return _guarded("collate", collate, values)
+
+
+def decoded_batch(decode_batch: Callable[[_larder.Batch], Any], batch: _larder.Batch) -> Any:
+    """The value that the user's `decode_batch` makes."""
+    return _guarded("decode_batch", decode_batch, batch)
+
+
+def _guarded(name: str, make: Callable[[Any], Any], argument: Any) -> Any:
+    """Calls the user's function. Its StopIteration would end the epoch early, without an error."""
     try:
-        return collate(values)
+        return make(argument)
     except StopIteration as error:
-        raise RuntimeError("collate raised StopIteration") from error
+        raise RuntimeError(f"{name} raised StopIteration") from error

@@ -9,7 +9,7 @@ from typing import Any
 from larder import _larder, options
 from larder import state as job_state
 from larder.closing import Closing
-from larder.decoder import Decoder, collated
+from larder.decoder import Decoder, collated, decoded_batch
 from larder.passes import Pass
 from larder.statistics import Statistics
 
@@ -26,10 +26,11 @@ class Loader(Closing):
     left, keep its iterator (`batches = iter(loader)`) or its state (`state_dict`). An iterator that has ended stays at
     its end. One that has not ended raises RuntimeError once another pass has begun.
 
-    Yields `Batch`es: sequences of `Sample`s whose bytes lie in memory shared with the daemon. With `decode`, `transform`
-    or `collate`, yields `collate([transform(decode(sample)) for sample in batch])`, without those that are not given,
-    and gives the batch back; the result should not hold views. If `decode` or `transform` raises, the loop gets a
-    `DecodeError` that names the sample, or continues without it (`decode_errors`). An error of `collate` comes as it is.
+    Yields `Batch`es: sequences of `Sample`s whose bytes lie in memory shared with the daemon. With `decode`,
+    `transform` or `collate`, yields `collate([transform(decode(sample)) for sample in batch])`, without those that are
+    not given, and gives the batch back; the result should not hold views. If `decode` or `transform` raises, the loop
+    gets a `DecodeError` that names the sample, or continues without it (`decode_errors`). An error of `collate` comes
+    as it is.
 
     With `decode_batch`, yields `decode_batch(batch)` instead: `decode_batch=larder.parquet.Tables()` makes a
     pyarrow.Table of each batch of a Parquet dataset. Its error comes as it is, and the batch comes again.
@@ -62,7 +63,7 @@ class Loader(Closing):
         transform: Changes the value of one sample, as the transform of a torch dataset; gets the `Sample` if there is
             no `decode`.
         collate: Makes a batch of the list of its values, as DataLoader's `collate_fn`.
-        decode_batch: Makes a value of a whole `Batch`; then none of the three may be given.
+        decode_batch: Makes a value of a whole `Batch`; then none of the three may be given, nor decode_errors="skip".
         decode_errors: "raise", or "skip", which leaves out samples on which `decode` or `transform` raises, and counts
             them (`statistics`).
 
@@ -102,7 +103,9 @@ class Loader(Closing):
         plain = decode is None and transform is None and collate is None
         self._decoder = None if plain else Decoder(dataset, decode, skip_errors, transform)
         self._collate = collate
-        self._decode_batch = options.alone(decode_batch, decode=decode, transform=transform, collate=collate)
+        self._decode_batch = options.alone(
+            decode_batch, skip_errors=skip_errors, decode=decode, transform=transform, collate=collate
+        )
         self._worker_count = worker_count
         self._pass: weakref.ref[Pass] | None = None
         self._taken = 0  # batches, since the epoch or the loaded state began
@@ -159,7 +162,7 @@ class Loader(Closing):
             raise StopIteration
         if self._decode_batch is not None:
             self._undecoded = batch
-            made = self._decode_batch(batch)
+            made = decoded_batch(self._decode_batch, batch)
             self._undecoded = None
             self._taken += 1
             batch.release()

@@ -39,10 +39,12 @@ def skips_decode_errors(decode_errors: str) -> bool:
 
 
 def alone(
-    decode_batch: Callable[[_larder.Batch], Any] | None, **others: object
+    decode_batch: Callable[[_larder.Batch], Any] | None, *, skip_errors: bool, **others: object
 ) -> Callable[[_larder.Batch], Any] | None:
     """`decode_batch`, if none of the arguments is given that work on single samples."""
     given = [name for name, value in others.items() if value is not None]
+    if skip_errors:
+        given.append('decode_errors="skip"')
     if decode_batch is not None and given:
         raise InvalidArgument(f"give decode_batch or {given[0]}, not both: decode_batch makes the whole batch")
     return decode_batch

@@ -62,7 +62,7 @@ class Tables:
         self._lock = threading.Lock()
         self._pid = os.getpid()
         self.decoded_blocks = 0
-        """Blocks decoded so far. If they are more than the rows taken are of, `memory` is too small for the shuffle."""
+        """Blocks decoded so far. A block that is decoded twice in an epoch shows that `memory` is too small."""
 
     def __call__(self, batch: _larder.Batch) -> Any:
         """The rows of the batch as a pyarrow.Table."""

@@ -15,7 +15,7 @@ import larder
 from larder import _larder, options
 from larder import state as job_state
 from larder.closing import Closing
-from larder.decoder import Decoder, collated
+from larder.decoder import Decoder, collated, decoded_batch
 from larder.errors import InvalidArgument
 from larder.passes import Pass
 from larder.statistics import Statistics
@@ -85,7 +85,9 @@ class IterableDataset(torch.utils.data.IterableDataset[Any], Closing):
         skip_errors = options.skips_decode_errors(decode_errors)
         self._decoder = None if decode is None else Decoder(dataset, decode, skip_errors)
         self._collate = collate
-        self._decode_batch = options.alone(decode_batch, decode=decode, collate=collate)
+        self._decode_batch = options.alone(
+            decode_batch, skip_errors=skip_errors, decode=decode, collate=collate
+        )
         self._board = Board()
         self._yields_empty = False
         self._core: _larder.Loader | None = None
@@ -288,7 +290,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any], Closing):
 
     def _make_batch(self, batch: larder.Batch) -> Any:
         if self._decode_batch is not None:
-            return self._decode_batch(batch) if len(batch) > 0 else None
+            return decoded_batch(self._decode_batch, batch) if len(batch) > 0 else None
         samples = [copy_sample(sample) for sample in batch] if self._decoder is None else self._decoder.batch(batch)
         if len(samples) == 0:
             return None
