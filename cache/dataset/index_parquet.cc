@@ -21,6 +21,7 @@ constexpr std::uint64_t kFooterReadBytes = std::uint64_t{64} << 10;
 struct SharedSchema {
     std::string path;  // of the file that it is from; empty: none yet
     std::string schema;
+    std::string arrow_fields;
     std::string head;
     std::vector<std::string> columns;
 };
@@ -33,25 +34,35 @@ public:
         for (const ParquetRowGroup& group : footer.row_groups) {
             for (const auto& chunk : group.chunks) chosen_bytes_ += chunk.is_chosen ? chunk.bytes : 0;
         }
-        if (shared_.path.empty() || path < shared_.path) {
-            if (!shared_.path.empty() && shared_.schema != footer.schema) return differs(shared_.path, path);
-            shared_ = {.path = path,
-                       .schema = std::move(footer.schema),
-                       .head = std::move(footer.head),
-                       .columns = std::move(footer.columns)};
-            return {};
+        if (!shared_.path.empty()) {
+            if (auto same = compare(footer, path); !same) return same;
+            if (path > shared_.path) return {};
         }
-        return shared_.schema == footer.schema ? Result<void>{} : differs(path, shared_.path);
+        shared_ = {.path = path,
+                   .schema = std::move(footer.schema),
+                   .arrow_fields = std::move(footer.arrow_fields),
+                   .head = std::move(footer.head),
+                   .columns = std::move(footer.columns)};
+        return {};
     }
     // After the last `add`.
     const SharedSchema& shared() const { return shared_; }
     std::uint64_t chosen_bytes() const { return chosen_bytes_; }
 
 private:
-    static std::unexpected<Error> differs(const std::string& path, const std::string& other) {
-        return fail(ErrorCode::unsupported, path + " has another schema than " + other +
-                                                "; all files of a dataset must have the same columns, types and "
-                                                "nullability: add them as datasets of their own, or write them anew");
+    Result<void> compare(const ParquetFooter& footer, const std::string& path) const {
+        const char* what = nullptr;
+        if (footer.schema != shared_.schema) {
+            what = "; all files of a dataset must have the same columns, types and nullability";
+        } else if (footer.arrow_fields != shared_.arrow_fields) {
+            // The first file's copy decodes them all.
+            what = " in Arrow's types, such as durations, time zones and dictionaries";
+        } else {
+            return {};
+        }
+        return fail(ErrorCode::unsupported, std::max(path, shared_.path) + " has another schema than " +
+                                                std::min(path, shared_.path) + what +
+                                                ": add them as datasets of their own, or write them anew");
     }
 
     std::mutex mutex_;

@@ -4,6 +4,7 @@
 #include <unordered_set>
 
 #include "base/utf8.h"
+#include "cache/protocol/arrow_schema.h"
 #include "cache/protocol/claims.h"
 #include "cache/protocol/little_endian.h"
 #include "cache/protocol/thrift_compact.h"
@@ -330,16 +331,21 @@ private:
         for (std::uint32_t i = 0; i < count && !reader_.failed(); ++i) {
             const std::size_t begin = reader_.position();
             std::string_view key;
+            std::string_view value;
             CompactField field;
             while (const auto found = reader_.next(field)) {
                 field = *found;
                 if (field.id == 1) {
                     key = reader_.binary(field);
+                } else if (field.id == 2) {
+                    value = reader_.binary(field);
                 } else {
                     reader_.skip(field);
                 }
             }
-            if (key == kArrowSchemaKey) arrow_schema_ = text_of(reader_.since(begin));
+            if (key != kArrowSchemaKey) continue;
+            arrow_schema_ = text_of(reader_.since(begin));
+            footer_.arrow_fields = arrow_schema_fields(value);
         }
     }
 

@@ -49,6 +49,7 @@ struct ParquetRowGroup {
 struct ParquetFooter {
     std::vector<std::string> columns;         // the chosen ones, in the order of the file
     std::string schema;                       // as in the footer; the same in all files of a dataset
+    std::string arrow_fields;                 // see arrow_schema.h; the same in all files of a dataset
     std::string head;                         // what all blocks of the dataset share, for parquet_footer_file
     std::vector<ParquetRowGroup> row_groups;  // without those that have no rows; in the order of their bytes
 };

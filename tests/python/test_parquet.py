@@ -278,6 +278,28 @@ def test_footer_that_claims_other_rows_is_an_error(
         read(daemon, name, shuffle=False)
 
 
+def test_files_that_arrow_types_differently_are_refused(
+    daemon: Daemon, add: Callable[..., str], tmp_path: pathlib.Path
+) -> None:
+    numbers = range(50)
+
+    def write(directory: str, name: str, kind: pyarrow.DataType, metadata: dict[str, str] | None = None) -> None:
+        (tmp_path / directory).mkdir(exist_ok=True)
+        table = pyarrow.table({"id": pyarrow.array(numbers), "took": pyarrow.array(numbers, kind)})
+        pyarrow.parquet.write_table(table.replace_schema_metadata(metadata), tmp_path / directory / f"{name}.parquet")
+
+    write("units", "a", pyarrow.duration("s"))
+    write("units", "b", pyarrow.duration("ms"))
+    wrong = daemon.try_command("dataset", "add", "units", tmp_path / "units")
+    assert wrong.returncode != 0
+    assert "b.parquet has another schema than a.parquet in Arrow's types, such as durations" in wrong.stderr
+    # pandas says how many rows a file has.
+    for name, metadata in (("a", {"pandas": "{" + "x" * 77 + "}"}), ("b", {"pandas": "{}"}), ("c", None)):
+        write("pandas", name, pyarrow.duration("ms"), metadata)
+    got = pyarrow.concat_tables(read(daemon, add(tmp_path / "pandas"), shuffle=False))
+    assert got["took"].type == pyarrow.duration("ms") and len(got) == 150
+
+
 def test_columns_with_dots_are_read_by_place(
     daemon: Daemon, add: Callable[..., str], tmp_path: pathlib.Path
 ) -> None:
