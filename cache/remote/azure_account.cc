@@ -140,12 +140,13 @@ Result<AzureAccount> find_azure_account(const RemoteOptions& options) {
         return bad_azure("a shared key needs the name of its account: set AZURE_STORAGE_ACCOUNT");
     }
     if (!options.endpoint.empty()) {
-        const bool sends_sas = account->key.empty() && !account->sas.empty();
-        if (sends_sas && options.endpoint != account->endpoint && !is_own_endpoint(*account, options.endpoint)) {
+        if (!options.unsigned_access && options.endpoint != account->endpoint &&
+            !is_own_endpoint(*account, options.endpoint)) {
             return fail(ErrorCode::permission_denied,
-                        "a SAS token of Azure is sent only to https://ACCOUNT.blob.core.windows.net of its own "
-                        "account, and to the BlobEndpoint of AZURE_STORAGE_CONNECTION_STRING in the daemon's "
-                        "environment: set it there");
+                        "a request with a shared key or a SAS token of Azure is sent only to "
+                        "https://ACCOUNT.blob.core.windows.net of its own account, and to the BlobEndpoint of "
+                        "AZURE_STORAGE_CONNECTION_STRING in the daemon's environment, or of a profile's "
+                        "connection_string: set it there");
         }
         account->endpoint = options.endpoint;
     }

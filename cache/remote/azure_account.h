@@ -7,8 +7,8 @@
 // - the section of the profile, else [storage], in ~/.azure/config (AZURE_CONFIG_DIR), with the keys connection_string,
 //   account, key and sas_token.
 //
-// A SAS may be sent to the account's own endpoint only, and to one that the connection string names
-// (trusted_endpoint.h).
+// Requests that are signed by the key, or carry a SAS, go to the account's own endpoint only, and to one that the
+// connection string names (trusted_endpoint.h).
 
 #include <string>
 #include <string_view>

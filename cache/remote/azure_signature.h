@@ -1,6 +1,7 @@
 #pragma once
 
-// The signature of a GET request by an account's shared key. Source: Azure Storage, Authorize with Shared Key.
+// The signature of a GET request by an account's shared key. It does not cover the host: see trusted_endpoint.h.
+// Source: Azure Storage, Authorize with Shared Key.
 
 #include <string>
 #include <string_view>

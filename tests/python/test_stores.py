@@ -448,7 +448,7 @@ def test_object_with_a_content_encoding_is_read_as_it_is_stored(
 # --- az://: keys and SAS tokens
 
 
-@pytest.mark.parametrize("way", ["variables", "profile", "SAS", "SAS in a profile"])
+@pytest.mark.parametrize("way", ["connection string", "profile", "SAS", "SAS in a profile"])
 def test_account_comes_from_where_azures_clients_look(
     start_daemon: Callable[..., Any], filled: Callable[[str], Store], images: Source, tmp_path: pathlib.Path, way: str
 ) -> None:  # fmt: skip
@@ -458,15 +458,16 @@ def test_account_comes_from_where_azures_clients_look(
     settings: dict[str, str] = {}
     blobs = f"{store.endpoint}/{store.account}"
     sas = f"BlobEndpoint={blobs};SharedAccessSignature={store.client.sas()}"
-    if way == "variables":
-        settings = {"AZURE_STORAGE_ACCOUNT": store.account, "AZURE_STORAGE_KEY": store.key}
+    if way == "connection string":
+        settings = store.settings()
         words = ("--endpoint", blobs)
     elif way == "SAS":
         settings = {"AZURE_STORAGE_CONNECTION_STRING": sas}
     else:
         (tmp_path / ".azure").mkdir()
         (tmp_path / ".azure" / "config").write_text(
-            f"[storage]\nconnection_string = nonsense\n[training]\naccount = {store.account}\nkey = {store.key}\n"
+            f"[storage]\nconnection_string = nonsense\n[training]\n"
+            f"connection_string = AccountName={store.account};AccountKey={store.key};BlobEndpoint={blobs}\n"
             f"[shared]\nconnection_string = {sas}\n"
         )
         words = ("--profile", "training", "--endpoint", blobs) if way == "profile" else ("--profile", "shared")
@@ -493,15 +494,21 @@ def test_wrong_key_and_useless_sas_are_named(
         daemon.end()
 
 
-def test_sas_is_sent_only_to_the_endpoint_of_its_own_account(
-    start_daemon: Callable[..., Any], azure: Azure, tmp_path: pathlib.Path, fault_proxy: Callable[..., FaultProxy]
-) -> None:
+@pytest.mark.parametrize("kind", ["SAS", "key", "key in variables"])
+def test_secret_is_used_only_at_the_endpoint_of_its_own_account(
+    start_daemon: Callable[..., Any], azure: Azure, tmp_path: pathlib.Path, fault_proxy: Callable[..., FaultProxy],
+    kind: str,
+) -> None:  # fmt: skip
     stranger = fault_proxy(azure.port)
-    secret = f"SharedAccessSignature={azure.client.sas()}"
-    daemon = start_daemon(environment=environment(tmp_path, **azure.settings(secret=secret)))
+    settings = {
+        "SAS": azure.settings(secret=f"SharedAccessSignature={azure.client.sas()}"),
+        "key": azure.settings(),
+        "key in variables": {"AZURE_STORAGE_ACCOUNT": azure.account, "AZURE_STORAGE_KEY": azure.key},
+    }[kind]
+    daemon = start_daemon(environment=environment(tmp_path, **settings))
     for endpoint in (f"{stranger.endpoint}/{azure.account}", "https://other.blob.core.windows.net"):
         says = refused(daemon, "az://any/images", "--endpoint", endpoint)
-        assert "a SAS token of Azure is sent only to https://ACCOUNT.blob.core.windows.net of its own account" in says
+        assert "is sent only to https://ACCOUNT.blob.core.windows.net of its own account" in says
     assert stranger.requests() == []
 
 
