@@ -39,13 +39,18 @@ class LoaderState(transformers.TrainerCallback, ExportableState):
         if not isinstance(loader, DataLoader):
             raise TypeError(f"get_train_dataloader() returned {loader!r}; LoaderState needs a larder.torch.DataLoader")
         self._loader = loader
-        position = state.stateful_callbacks[type(self).__name__]["attributes"].get("position")
-        if position is None:  # a run from the start
+        if state.global_step == 0:  # from the start, also if another train() ran before
             return
+        position = state.stateful_callbacks.get(type(self).__name__, {}).get("attributes", {}).get("position")
+        if position is None:
+            raise ValueError(
+                "the checkpoint has no position of the loader, because it was made without LoaderState: resume from a "
+                "checkpoint that was made with LoaderState, or load this one's model and train() from the start"
+            )
         loader.load_state_dict(position)
         if len(loader) == 0:  # the checkpoint was made after the last batch, and the Trainer begins the next epoch
             loader.start_epoch(loader.epoch + 1)
-        if len(loader) % args.gradient_accumulation_steps != 0:
+        elif len(loader) % args.gradient_accumulation_steps != 0:
             raise ValueError(
                 f"{len(loader)} batches are left of the epoch, which gradient_accumulation_steps="
                 f"{args.gradient_accumulation_steps} does not divide: the Trainer cannot resume there exactly. Use "
