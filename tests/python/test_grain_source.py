@@ -55,3 +55,19 @@ def test_sample_that_fails_fails_only_its_thread(daemon: Any, make_raw: Callable
         with concurrent.futures.ThreadPoolExecutor(16) as threads:
             read_keys = list(threads.map(read, list(range(60)) * 3))
     assert read_keys.count("changed") == 3 and set(read_keys) - {"changed"} == set(data.contents) - {"bee/0007.png"}
+
+
+def test_daemon_that_is_away_is_waited_for_once(own_daemon: Any, make_raw: Callable[..., Any]) -> None:
+    class Source(larder.grain.DataSource):
+        sizes: list[int] = []
+
+        def _read(self, requests: Any) -> None:
+            self.sizes.append(len(requests))
+            super()._read(requests)
+
+    data = make_raw(own_daemon, per_class=20)
+    with Source(**data.options(), reconnect_timeout_s=0.2) as source:
+        own_daemon.end()
+        with pytest.raises(larder.Unavailable):
+            source._getitems(range(16))
+        assert source.sizes == [16]

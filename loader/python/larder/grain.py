@@ -12,6 +12,9 @@ from typing import Any
 
 import larder
 
+# No sample's own: one more wait for each sample would end the same way.
+_OF_ALL = (larder.Unavailable, larder.Timeout, larder.Cancelled)
+
 
 class _Request:
     def __init__(self, index: int) -> None:
@@ -49,12 +52,12 @@ class DataSource(larder.Dataset):
         return [self._result(request) for request in requests]
 
     def _read(self, requests: list[_Request]) -> None:
-        core = self._open_core()
         try:
-            samples = core.fetch([request.index for request in requests])
+            samples = self._open_core().fetch([request.index for request in requests])
         except Exception as error:
-            if len(requests) == 1:
-                requests[0].error = error
+            if len(requests) == 1 or not isinstance(error, larder.Error) or isinstance(error, _OF_ALL):
+                for request in requests:
+                    request.error = error
             else:  # another thread's sample must not fail this one
                 for request in requests:
                     self._read([request])
