@@ -236,6 +236,28 @@ def test_unusable_state_changes_nothing(mix: Callable[..., larder.Mixture], name
         assert mixture.state_dict() == state
 
 
+def test_unusable_state_skips_no_sample_of_a_batch_that_failed(
+    mix: Callable[..., larder.Mixture], names: dict[str, str]
+) -> None:
+    fails = [True]
+
+    def sometimes(sample: larder.Sample) -> tuple[int, ...]:
+        if fails[0]:
+            raise OSError("no image")
+        return tuple(sample.bytes[:4])
+
+    mixture = mix(decode=sometimes)
+    with pytest.raises(larder.DecodeError):
+        next(iter(mixture))
+    state = mixture.state_dict()
+    wrong = {**state, "datasets": {**state["datasets"], names["few"]: {"state": "AAAA"}}}
+    with pytest.raises((larder.InvalidArgument, larder.Corrupt)):
+        mixture.load_state_dict(wrong)
+    fails[0] = False
+    expected = [[tuple(sample.bytes[:4]) for sample in batch] for batch in mix()]
+    assert [list(batch) for batch in mixture] == expected
+
+
 def test_daemon_that_restarts_costs_a_mixture_nothing(
     start_daemon: Callable[..., Daemon], tmp_path: pathlib.Path
 ) -> None:

@@ -269,7 +269,7 @@ class Mixture(Closing):
                 f"the state is of the datasets {', '.join(sorted(datasets))}; this mixture has "
                 f"{', '.join(sorted(self._loaders))}"
             )
-        before = {name: loader.state_dict() for name, loader in self._loaders.items()}
+        before = self.state_dict()["datasets"]
         try:
             for name, loader in self._loaders.items():
                 loader.load_state_dict(datasets[name])
