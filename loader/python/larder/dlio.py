@@ -47,7 +47,7 @@ class DataLoader(BaseDataLoader):
             job="dlio",
             batch_size=self.batch_size,
             seed=self._args.seed,
-            shuffle=self._args.sample_shuffle is not Shuffle.OFF,
+            shuffle=_shuffles(self._args.sample_shuffle) or _shuffles(self._args.file_shuffle),
             rank=self._args.my_rank,
             world_size=self._args.comm_size,
             drop_last=True,
@@ -77,6 +77,17 @@ def load_npy(data: memoryview) -> numpy.ndarray[Any, Any]:
     return values.reshape(shape, order="F" if fortran_order else "C").copy()
 
 
+def load_npz(data: memoryview) -> numpy.ndarray[Any, Any]:
+    """The array `x` of an NPZ file. Python objects in it are refused: to read them runs code of the file."""
+    values: numpy.ndarray[Any, Any] = numpy.load(io.BytesIO(data))["x"]
+    return values
+
+
+def _shuffles(mode: Any) -> bool:
+    """Of a mode as DLIO has it: sample_shuffle is a Shuffle, file_shuffle what the configuration says."""
+    return mode not in (Shuffle.OFF, Shuffle.OFF.value, False)
+
+
 class _Read:
     """What DLIO's readers do: opens the sample as its format is, and gives DLIO's image of the configured size."""
 
@@ -90,7 +101,7 @@ class _Read:
         elif self._format in (FormatType.JPEG, FormatType.PNG):
             numpy.asarray(Image.open(io.BytesIO(sample.bytes)))
         elif self._format is FormatType.NPZ:
-            numpy.load(io.BytesIO(sample.bytes), allow_pickle=True)["x"]
+            load_npz(sample.bytes)
         else:
             raise ValueError(f"larder.dlio reads files of the formats npy, npz, jpeg and png, not {self._format}")
         return self._image

@@ -25,6 +25,39 @@ for array in arrays:
     assert read.dtype == array.dtype and read.shape == array.shape and (read == array).all() and read.flags.owndata
 print(len(arrays), "equal")
 """
+PICKLED = """
+import io, numpy
+from larder.dlio import load_npz
+class Runs:
+    def __reduce__(self):
+        return print, ("runs code of the file",)
+for values in ([Runs()], [2.0]):
+    numpy.savez(file := io.BytesIO(), x=numpy.array(values))
+    try:
+        print("read", load_npz(memoryview(file.getvalue())).tolist())
+    except ValueError as error:
+        print("refused", error)
+"""
+SHUFFLED = """
+import os, sys, numpy
+from dlio_benchmark.common.enumerations import DatasetType, FormatType, Shuffle
+from dlio_benchmark.utils.config import ConfigArguments
+from dlio_benchmark.utils.utility import DLIOMPI
+import larder.dlio
+DLIOMPI.get_instance().initialize()
+os.environ["LARDER_DLIO_DATASET"] = sys.argv[1]
+options = ConfigArguments.get_instance()
+options.read_threads, options.resized_image = 0, numpy.zeros((2, 2), numpy.uint8)
+# DLIO takes that of files as the YAML file has it, where off without quotes is False.
+for of_files in ("off", False, "seed", "random", Shuffle.OFF, Shuffle.SEED):
+    for of_samples in (Shuffle.OFF, Shuffle.SEED):
+        options.file_shuffle, options.sample_shuffle = of_files, of_samples
+        loader = larder.dlio.DataLoader(FormatType.NPY, DatasetType.TRAIN, 0)
+        loader.read()
+        is_wanted = of_files not in ("off", False, Shuffle.OFF) or of_samples is Shuffle.SEED
+        assert loader._loader.dataset._sampling["shuffle"] is is_wanted, (of_files, of_samples)
+print("as configured")
+"""
 PAGE = pathlib.Path(__file__).resolve().parents[3] / "docs" / "dlio.md"
 
 
@@ -80,6 +113,21 @@ def test_bench_feeds_an_accelerator(larder_bin: pathlib.Path) -> None:
     assert list(result) == ["larder", "mount", "files"]
     for figures in result.values():
         assert len(figures["au"]) == 1 and 0 < figures["au"][0] <= 1 and figures["accelerators"] in (0, 1)
+
+
+def test_archive_with_python_objects_is_refused(
+    run_framework: Callable[..., str], start_daemon: Callable[..., Any], tmp_path: pathlib.Path
+) -> None:
+    (tmp_path / "program.py").write_text(PICKLED)
+    printed = run_framework(start_daemon(), tmp_path / "program.py", directory=tmp_path)
+    assert "runs code" not in printed and "refused Object arrays" in printed and "read [2.0]" in printed
+
+
+def test_order_is_shuffled_if_dlio_shuffles_files_or_samples(
+    run_framework: Callable[..., str], daemon: Any, raw: Any, tmp_path: pathlib.Path
+) -> None:
+    (tmp_path / "program.py").write_text(SHUFFLED)
+    assert "as configured" in run_framework(daemon, tmp_path / "program.py", raw.name, directory=tmp_path)
 
 
 def test_arrays_are_those_of_numpy(
