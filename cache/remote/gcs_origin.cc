@@ -79,7 +79,11 @@ private:
         if (code == "NoSuchBucket") {
             return "there is no bucket " + bucket_ + " at " + endpoint_ + ": check the URL and --endpoint";
         }
-        if (status == 401 && token_ != nullptr) return "the token is not accepted: check the service account";
+        if (status == 401 && token_ != nullptr) {
+            const std::string renewal_error = token_->renewal_error();
+            if (!renewal_error.empty()) return "the token could not be renewed: " + renewal_error;
+            return "the token is not accepted: check the service account";
+        }
         if (status != 401 && status != 403) return "";
         if (token_ == nullptr) {
             return "bucket " + bucket_ + " is not public: add it with credentials, without --unsigned";

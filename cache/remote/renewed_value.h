@@ -21,8 +21,8 @@
 namespace larder::cache {
 
 // Returns the time to wait before the next renewal: until five minutes before the value expires, or for half of the
-// remaining time if that is longer. After a failed renewal: a quarter of the remaining time, at most a minute. At least
-// a second.
+// remaining time if that is longer. After a failed renewal: a quarter of the remaining time, or the time since the
+// value expired, so that this time doubles with each failure; at most a minute. At least a second.
 std::int64_t renewal_delay_ns(std::int64_t remaining_ns, bool failed);
 
 template <typename Value>
@@ -45,6 +45,11 @@ public:
         const std::scoped_lock lock(mutex_);
         return fetched_.value;
     }
+    // Why the last renewal failed; empty if it did not.
+    std::string renewal_error() const {
+        const std::scoped_lock lock(mutex_);
+        return renewal_error_;
+    }
     // True if the value has expired, or does so within `ns`.
     bool expires_within(std::int64_t ns) const {
         const std::scoped_lock lock(mutex_);
@@ -65,7 +70,9 @@ private:
             failed = !fetched;
             if (fetched) {
                 fetched_ = std::move(*fetched);
+                renewal_error_.clear();
             } else {
+                renewal_error_ = fetched.error().message;
                 log_warn("cannot renew " + name_, {{"error", fetched.error().message}});
             }
         }
@@ -81,6 +88,7 @@ private:
     mutable std::mutex mutex_;
     std::condition_variable_any changed_;
     Fetched fetched_;
+    std::string renewal_error_;
     std::jthread renewal_thread_;
 };
 

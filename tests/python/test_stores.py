@@ -397,6 +397,24 @@ def test_reads_wait_for_a_late_token(
     assert "cannot renew the token for gs://" in log and "HTTP 400, temporarily_unavailable" in log and "eyJ" not in log
 
 
+def test_error_of_an_expired_token_says_why_it_was_not_renewed(
+    start_daemon: Callable[..., Any], filled: Callable[[str], Store], images: Source, tmp_path: pathlib.Path,
+    tokens: Callable[..., GoogleTokens], fault_proxy: Callable[..., FaultProxy],
+) -> None:  # fmt: skip
+    store, server = filled("gcs"), tokens(expires_s=3)
+    proxy = fault_proxy(store.port, expiring_tokens=True, require_token=True)
+    settings = {"STORAGE_EMULATOR_HOST": proxy.endpoint} | server.account()
+    daemon = start_daemon("--remote.retry-for", "1 s", environment=environment(tmp_path, **settings))
+    name = add(daemon, url(store, "images"), quota="0")
+    server.refuse("temporarily_unavailable")
+    with pytest.raises(larder.Error) as raised:
+        for epoch in itertools.count():  # until the token has expired
+            images.read(daemon, name, first_epoch=epoch)
+    says = str(raised.value)
+    assert "HTTP 401" in says and "the token could not be renewed: " in says and "temporarily_unavailable" in says, says
+    assert "eyJ" not in says and "expires-" not in says
+
+
 def test_refused_account_is_reported_without_the_assertion(
     start_daemon: Callable[..., Any], gcs: Gcs, tmp_path: pathlib.Path, tokens: Callable[..., GoogleTokens]
 ) -> None:  # fmt: skip

@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <limits>
+#include <thread>
 
 #include "tests/support/test_units.h"
 
@@ -26,8 +29,15 @@ TEST(RenewalDelay, ComesHalfWayForShortLivedCredentials) {
 TEST(RenewalDelay, ComesAtMostOnceASecond) {
     for (const std::int64_t remaining_ns : {kSecond_ns, std::int64_t{0}, -kHour_ns}) {
         EXPECT_EQ(renewal_delay_ns(remaining_ns, false), kSecond_ns);
+    }
+    for (const std::int64_t remaining_ns : {kSecond_ns, std::int64_t{0}, -kSecond_ns}) {
         EXPECT_EQ(renewal_delay_ns(remaining_ns, true), kSecond_ns);
     }
+}
+
+TEST(RenewalDelay, BacksOffToAMinuteOnceExpired) {
+    EXPECT_EQ(renewal_delay_ns(-8 * kSecond_ns, true), 8 * kSecond_ns);
+    EXPECT_EQ(renewal_delay_ns(-kHour_ns, true), 60 * kSecond_ns);
 }
 
 TEST(RenewalDelay, ChecksNonExpiringCredentialsOnceADay) {
@@ -39,6 +49,21 @@ TEST(RenewalDelay, ChecksNonExpiringCredentialsOnceADay) {
 TEST(RenewalDelay, RetriesWithinAMinuteAndMoreOftenNearExpiry) {
     EXPECT_EQ(renewal_delay_ns(300 * kSecond_ns, true), 60 * kSecond_ns);
     EXPECT_EQ(renewal_delay_ns(40 * kSecond_ns, true), 10 * kSecond_ns);
+}
+
+TEST(RenewedValue, SaysWhyItsLastRenewalFailed) {
+    std::atomic<bool> fails = true;
+    const auto fetch = [&]() -> Result<RenewedValue<int>::Fetched> {
+        if (fails) return fail(ErrorCode::unavailable, "no such key");
+        return RenewedValue<int>::Fetched{.value = 2};
+    };
+    const RenewedValue<int> value("the value", fetch, {.value = 1, .expires_unix_ns = unix_time_ns()});
+    while (value.renewal_error().empty()) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    EXPECT_EQ(value.renewal_error(), "no such key");
+    EXPECT_EQ(value.value(), 1);
+    fails = false;
+    while (value.value() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    EXPECT_EQ(value.renewal_error(), "");
 }
 
 }  // namespace
