@@ -9,7 +9,9 @@
 #include <set>
 
 #include "base/assert.h"
+#include "base/machine_memory.h"
 #include "base/server/percent_encoding.h"
+#include "base/units.h"
 #include "cache/protocol/manifest.h"
 
 namespace larder::cache {
@@ -197,8 +199,12 @@ private:
 
 class HttpObjects final : public ObjectSource {
 public:
-    HttpObjects(RemoteUrl url, HttpRoot root, HttpTransfers& transfers, std::stop_token stop)
-        : url_(std::move(url)), root_(std::move(root)), transfers_(transfers), stop_(std::move(stop)) {}
+    HttpObjects(RemoteUrl url, HttpRoot root, HttpTransfers& transfers, std::stop_token stop, std::uint64_t bytes_max)
+        : url_(std::move(url)),
+          root_(std::move(root)),
+          transfers_(transfers),
+          stop_(std::move(stop)),
+          listing_bytes_max_(bytes_max) {}
 
     std::string description() const override { return url_.text(); }
 
@@ -359,6 +365,7 @@ private:
         std::uint64_t keys = 0;
         std::uint64_t hidden = 0;
         std::uint64_t bytes = 0;
+        std::uint64_t listing_bytes = 0;  // as if keys that are left out took memory, too, so that every listing ends
         std::string continuation;
         do {
             if (stop.stop_requested()) return fail(ErrorCode::cancelled, "indexing was cancelled");
@@ -369,7 +376,9 @@ private:
             if (get.outcome != HttpOutcome::ok) return std::unexpected(error_of(get));
             auto page = root_.listing->parse_page(get.body);
             if (!page) return std::unexpected(page.error().within("the listing of " + url_.text()));
+            listing_bytes += page->next.size();
             for (const BucketObject& object : page->objects) {
+                listing_bytes += sizeof(ObjectListing::Object) + object.key.size();
                 const std::string_view key = std::string_view(object.key);
                 if (!key.starts_with(prefix)) continue;
                 ++keys;
@@ -388,6 +397,17 @@ private:
                 }
             }
             if (on_found) on_found(listing.objects.size(), bytes);
+            if (listing_bytes > listing_bytes_max_) {
+                return fail(ErrorCode::unsupported,
+                            "the listing of " + url_.text() + " takes more than " +
+                                format_bytes(listing_bytes_max_, UnitFamily::binary) +
+                                " of memory, a quarter of what there is: give a longer prefix, or index the dataset on "
+                                "a machine with more");
+            }
+            if (!page->next.empty() && page->next == continuation) {
+                return fail(ErrorCode::protocol, "the listing of " + url_.text() +
+                                                     " does not end: the server says twice that the same page follows");
+            }
             continuation = std::move(page->next);
         } while (!continuation.empty());
         if (keys == 0) return std::unexpected(nothing_listed(prefix));
@@ -410,6 +430,7 @@ private:
     HttpRoot root_;
     HttpTransfers& transfers_;
     std::stop_token stop_;
+    const std::uint64_t listing_bytes_max_;
     std::optional<ObjectListing> listed_;
     std::atomic<bool> serves_ranges_ = true;
     std::atomic<bool> answered_ = false;
@@ -417,9 +438,13 @@ private:
 
 }  // namespace
 
+std::uint64_t listing_bytes_max() {
+    return machine_memory().bytes / 4;
+}
+
 std::unique_ptr<ObjectSource> make_http_objects(const RemoteUrl& url, const HttpRoot& root, HttpTransfers& transfers,
-                                                std::stop_token stop) {
-    return std::make_unique<HttpObjects>(url, root, transfers, std::move(stop));
+                                                std::stop_token stop, std::uint64_t bytes_max) {
+    return std::make_unique<HttpObjects>(url, root, transfers, std::move(stop), bytes_max);
 }
 
 }  // namespace larder::cache
