@@ -87,6 +87,7 @@ bool is_account_name(std::string_view name) {
 
 // True if the endpoint is the account's at Azure.
 bool is_own_endpoint(const AzureAccount& account, std::string_view endpoint) {
+    if (!is_account_name(account.name)) return false;  // a host of no name would stand for all accounts
     return std::ranges::any_of(kAzureDomains, [&](std::string_view domain) {
         const std::string host = account.name + std::string(domain);
         const std::array<std::string_view, 1> hosts{host};
@@ -146,7 +147,7 @@ Result<AzureAccount> find_azure_account(const RemoteOptions& options) {
                         "a request with a shared key or a SAS token of Azure is sent only to "
                         "https://ACCOUNT.blob.core.windows.net of its own account, and to the BlobEndpoint of "
                         "AZURE_STORAGE_CONNECTION_STRING in the daemon's environment, or of a profile's "
-                        "connection_string: set it there");
+                        "connection_string: name the account in AZURE_STORAGE_ACCOUNT, or set BlobEndpoint");
         }
         account->endpoint = options.endpoint;
     }

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 namespace larder::cache {
 namespace {
 
@@ -37,6 +39,20 @@ TEST(AzureConnectionString, WrongPartIsRefusedWithoutQuotingIt) {
         ASSERT_FALSE(account) << text;
         EXPECT_THAT(account.error().message, AllOf(HasSubstr("Azure credentials"), Not(HasSubstr("s3cret"))));
     }
+}
+
+TEST(AzureAccount, SasWithoutAnAccountsNameGoesToNoAccount) {
+    ::setenv("AZURE_STORAGE_SAS_TOKEN", "sv=1&sig=a%3D", 1);
+    const auto nameless = find_azure_account({.endpoint = "https://any.blob.core.windows.net"});
+    ::setenv("AZURE_STORAGE_ACCOUNT", "acct", 1);
+    const auto own = find_azure_account({.endpoint = "https://acct.blob.core.windows.net"});
+    const auto other = find_azure_account({.endpoint = "https://any.blob.core.windows.net"});
+    for (const char* name : {"AZURE_STORAGE_SAS_TOKEN", "AZURE_STORAGE_ACCOUNT"}) ::unsetenv(name);
+    ASSERT_FALSE(nameless);
+    EXPECT_THAT(nameless.error().message, AllOf(HasSubstr("of its own account"), Not(HasSubstr("sig="))));
+    EXPECT_FALSE(other);
+    ASSERT_TRUE(own) << own.error().message;
+    EXPECT_EQ(own->endpoint, "https://acct.blob.core.windows.net");
 }
 
 }  // namespace
