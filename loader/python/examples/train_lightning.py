@@ -1,4 +1,5 @@
-"""Trains with Lightning, and goes on exactly where its last checkpoint was: python train_lightning.py DATASET DIRECTORY"""
+"""Trains with Lightning, and goes on exactly where its last checkpoint was:
+python train_lightning.py DATASET DIRECTORY"""
 
 import sys
 

@@ -68,7 +68,7 @@ class DataLoader(BaseDataLoader):
 
 
 def load_npy(data: memoryview) -> numpy.ndarray[Any, Any]:
-    """The array of a NPY file, with one copy, as `numpy.load` makes of a file. Of an object in memory it makes three."""
+    """The array of a NPY file, with one copy, as `numpy.load` makes of a file. Of bytes in memory it makes three."""
     header = io.BytesIO(data[:65536])
     version = numpy.lib.format.read_magic(header)
     read = numpy.lib.format.read_array_header_1_0 if version == (1, 0) else numpy.lib.format.read_array_header_2_0

@@ -22,9 +22,9 @@ __all__ = ["DataLoader", "IterableDataset"]
 class DataLoader(larder.torch.DataLoader):
     """`larder.torch.DataLoader`, counting as Lightning does, so that a checkpoint of mid-epoch resumes exactly.
 
-    Lightning counts an epoch's batches on from the checkpoint, and ends the epoch when it has counted `len(loader)`: the
-    length is that of the whole epoch, with the batches before the checkpoint. Lightning goes on with the next epoch if
-    the checkpoint was made after the last batch; so does this loader. Ranks may be more or fewer than before.
+    Lightning counts an epoch's batches on from the checkpoint, and ends the epoch when it has counted `len(loader)`:
+    the length is that of the whole epoch, with the batches before the checkpoint. Lightning goes on with the next epoch
+    if the checkpoint was made after the last batch; so does this loader. Ranks may be more or fewer than before.
     """
 
     _before = 0  # batches of the epoch that this rank received before the state that was loaded

@@ -78,7 +78,8 @@ class Mixture(Closing):
 
     Each `for` loop, and each `iter(mixture)`, is a pass of `batches_per_epoch` batches. It begins where the batches
     taken before have ended: no pass starts a dataset anew, and a loop that is left early skips no sample. The rest is
-    as with `Loader`: a pass cannot continue once another has begun, and after an error the same iterator may be used again.
+    as with `Loader`: a pass cannot continue once another has begun, and after an error the same iterator may be used
+    again.
 
     `state_dict` holds the exact position in every dataset. It may be restored on another number of ranks and with
     another batch size, but not with other datasets.
@@ -153,8 +154,8 @@ class Mixture(Closing):
                 self._loaders[name].set_training_loop(self._wait.words if is_first else None)
                 if len(self._loaders[name]) == 0:
                     raise InvalidArgument(
-                        f'dataset "{name}" has {self._loaders[name].sample_count} samples, fewer than {share} for each of '
-                        f"{world_size} ranks: give a smaller batch_size or a smaller weight"
+                        f'dataset "{name}" has {self._loaders[name].sample_count} samples, fewer than {share} for each '
+                        f"of {world_size} ranks: give a smaller batch_size or a smaller weight"
                     )
         except BaseException:
             self.close()

@@ -14,7 +14,9 @@ PROGRAMS = re.findall(r"^## ([^\n]+)\n+```python\n(.*?)^```$", PAGE.read_text(),
 
 
 @pytest.fixture(scope="module")
-def pets(start_daemon: Callable[..., Any], make_raw: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Any:
+def pets(
+    start_daemon: Callable[..., Any], make_raw: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory
+) -> Any:
     directory = tmp_path_factory.mktemp("pets")
     for i in range(48):
         (directory / f"{i:02}.bin").write_bytes(bytes([i]) * (40 + i))

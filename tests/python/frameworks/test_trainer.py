@@ -1,4 +1,4 @@
-"""larder.transformers.LoaderState where a Trainer is run twice, or resumes from a checkpoint that is not in mid-epoch."""
+"""larder.transformers.LoaderState where a Trainer runs twice, or resumes from a checkpoint that is not in mid-epoch."""
 
 from __future__ import annotations
 
