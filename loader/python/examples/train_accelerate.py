@@ -17,7 +17,8 @@ def decode(sample: larder.Sample) -> tuple[int, torch.Tensor, int]:
 
 
 accelerator = accelerate.Accelerator(cpu=True)
-dataset = larder.torch.IterableDataset(sys.argv[1], batch_size=2, seed=1, decode=decode)  # knows its rank
+# Knows its rank. With drop_last, all ranks get the same number of batches, as they wait for each other.
+dataset = larder.torch.IterableDataset(sys.argv[1], batch_size=2, seed=1, drop_last=True, decode=decode)
 loader = larder.torch.DataLoader(dataset, num_workers=1)
 layer = torch.nn.Linear(256, 10)
 model, optimizer = accelerator.prepare(layer, torch.optim.SGD(layer.parameters(), lr=0.1))

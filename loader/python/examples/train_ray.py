@@ -18,7 +18,8 @@ def decode(sample: larder.Sample) -> tuple[int, torch.Tensor, int]:
 
 
 def train(config: dict[str, str]) -> None:
-    dataset = larder.torch.IterableDataset(config["dataset"], batch_size=4, seed=1, decode=decode)  # knows its rank
+    # Knows its rank. With drop_last, all ranks get the same number of batches, as they wait for each other.
+    dataset = larder.torch.IterableDataset(config["dataset"], batch_size=4, seed=1, drop_last=True, decode=decode)
     loader = larder.torch.DataLoader(dataset)
     model = ray.train.torch.prepare_model(torch.nn.Linear(256, 10))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -35,7 +35,7 @@ def samples_of(steps: list[tuple[int, int, int, tuple[int, ...]]], epoch: int) -
 def test_four_ranks_become_three_in_mid_epoch(
     run_framework: Callable[..., str], daemon: Any, make_raw: Callable[..., Any], tmp_path: pathlib.Path
 ) -> None:
-    files = make_raw(daemon, per_class=50)
+    files = make_raw(daemon, per_class=51)  # neither 4 nor 3 ranks with batches of 2 divide 153, or what is left of it
     example = ("train_accelerate.py", files.name, tmp_path / "checkpoint")
     launch = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node")
     begun = by_step(steps_in(run_framework(files.daemon, *launch, 4, *example, kill_after=17)))
@@ -43,8 +43,8 @@ def test_four_ranks_become_three_in_mid_epoch(
     assert len(saved) == 15 * 4
     rest = by_step(steps_in(run_framework(files.daemon, *launch, 3, *example)))
     assert {rank for _, _, rank, _ in rest} == {0, 1, 2}
-    assert samples_of(saved, 0) + samples_of(rest, 0) == order(files, 0)
-    assert samples_of(rest, 1) == order(files, 1)
+    assert samples_of(saved, 0) + samples_of(rest, 0) == order(files, 0)[:150]
+    assert samples_of(rest, 1) == order(files, 1)[:150]
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_ray_goes_on_from_its_last_checkpoint(
     tmp_path: pathlib.Path,
     ray_directory: pathlib.Path,
 ) -> None:
-    files = make_raw(daemon, per_class=40)
+    files = make_raw(daemon, per_class=41)  # 2 ranks with batches of 4 do not divide 123
     outputs: set[pathlib.Path] = set()
 
     def run(**options: int) -> list[tuple[int, int, int, tuple[int, ...]]]:
@@ -78,7 +78,7 @@ def test_ray_goes_on_from_its_last_checkpoint(
         outputs.update(added)
         return by_step(steps_in("\n".join(path.read_text() for path in added)))
 
-    epochs = order(files, 0) + order(files, 1)
+    epochs = order(files, 0)[:120] + order(files, 1)[:120]
     begun = run(kill_after=22)
     rest = run()
     # From the last checkpoint, made after each fifth step, or the one before: Ray stores them in the background.
