@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "base/error.h"
 #include "cache/dataset/indexed_object.h"
@@ -24,7 +25,7 @@ constexpr std::uint64_t index_bytes(const IndexedObject& object) {
     constexpr std::uint64_t kSampleBytes = 16;
     constexpr std::uint64_t kBlockBytes = 64;
     std::uint64_t details_bytes = 0;
-    for (const auto& details : object.block_details) details_bytes += sizeof details + details.size();
+    for (const auto& details : object.block_details) details_bytes += sizeof(std::string) + details.size();
     return object.samples.size() * kSampleBytes + object.blocks.size() * kBlockBytes + details_bytes;
 }
 
