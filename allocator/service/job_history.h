@@ -1,6 +1,6 @@
 #pragma once
 
-// What limits each running job, and since when, and its rates of the last hour. For people to look at; plans do not use
+// Keeps what limits each running job, since when, and its rates of the last hour. People look at it; plans do not use
 // it, and it ends with the process. One thread at a time; the caller passes the time.
 
 #include <cstdint>

@@ -28,7 +28,7 @@
 
 namespace larder::cache {
 
-// Who may do what over TCP.
+// Says who may do what over TCP.
 struct PageAccess {
     bool anyone_reads = false;
     std::optional<TokenDigest> token;  // nullopt: there is none

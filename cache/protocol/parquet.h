@@ -5,7 +5,7 @@
 // This parser reads the footer only, and of the footer only what finding and decoding chunks needs. Chunks are decoded
 // by Arrow in the training job.
 //
-// What a client gets is no part of the footer as the file has it. `encode_row_groups` writes checked numbers into a
+// A client gets no part of the footer as the file has it. `encode_row_groups` writes checked numbers into a
 // footer of its own, which tells Arrow about one block: offsets count from the block's first byte. Only the schema and
 // Arrow's own copy of it ("ARROW:schema") are the file's bytes. Columns that were not chosen stay in that footer, with
 // chunks of no bytes, so that the schema holds unchanged; Arrow must not be asked for them.

@@ -37,7 +37,7 @@ Result<void> set_sas(AzureAccount& account, std::string_view sas) {
     return {};
 }
 
-// What the environment and the profile say, in the words of ~/.azure/config.
+// Returns what the environment and the profile say, in the words of ~/.azure/config.
 ProfileSection settings_of_environment() {
     ProfileSection settings;
     const auto take = [&](const char* name, const char* variable) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// What a Google service account sends to get a token: a JWT that its private key signs (RFC 7523, RS256).
+// Makes what a Google service account sends to get a token: a JWT that its private key signs (RFC 7523, RS256).
 
 #include <cstdint>
 #include <string>

@@ -1,10 +1,9 @@
 #pragma once
 
-// Where a request may be sent that whoever gets it can use: one with a token of Google or a SAS of Azure, or one signed
-// by Azure's shared key, since the signed text has no host and the request can be sent again to the store for 15
-// minutes. Whoever may add datasets names their endpoints, so that such a request must go to the store itself only, or
-// to an endpoint that the owner of the credentials named beside them. A signature of S3 covers the host, and needs no
-// such rule.
+// Some requests can be used by whoever gets them: those with a token of Google or a SAS of Azure, and those signed by
+// Azure's shared key, since the signed text has no host and can be sent to the store again for 15 minutes. Whoever may
+// add datasets names their endpoints. So such a request must go to the store itself only, or to an endpoint that the
+// owner of the credentials named beside them. A signature of S3 covers the host, and needs no such rule.
 
 #include <span>
 #include <string_view>

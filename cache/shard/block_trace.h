@@ -1,6 +1,6 @@
 #pragma once
 
-// What a trace tells of one block that a job asked for: the steps of its way, with their times. Plain values that the
+// A BlockTrace tells of one block that a job asked for: the steps of its way, with their times. Plain values that the
 // shard's Tracer (tracer.h) fills in, and that the control plane reads once the recording has ended.
 //
 // Times are of the steady clock, read when the shard's thread starts a step or sees that it has ended. So the end of a

@@ -19,7 +19,7 @@ namespace larder::scheduler {
 struct Why {
     std::string_view binding;  // "gpus", "place", "turn", "quota", "dependencies", "remote_bandwidth", ...; see docs
     std::string text;
-    // Of a waiting job: its place among those that wait, by priority and then by submission, from 1; and when enough
+    // A waiting job's place among those that wait, by priority and then by submission, from 1; and when enough
     // GPUs will be free for it alone, if the ends of the jobs that have them are known. Policies may choose otherwise.
     std::optional<std::uint64_t> place{};
     std::optional<double> starts_unix_s{};

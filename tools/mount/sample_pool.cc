@@ -27,7 +27,7 @@ Error interrupted_error() {
     return {.code = ErrorCode::cancelled, .message = "interrupted while waiting for a sample"};
 }
 
-// What may interrupt a wait on this thread: its caller, or the end of the pool that it belongs to.
+// A wait on this thread may be interrupted by its caller, or by the end of the pool that it belongs to.
 thread_local bool (*asks_caller)() = nullptr;
 thread_local const std::stop_token* pool_ends = nullptr;
 

@@ -140,7 +140,7 @@ class Tables:
             metadata = pyarrow.parquet.read_metadata(pyarrow.BufferReader(batch.parquet_footer(index)))
             leaves = _leaves(metadata, file)
             source = pyarrow.parquet.ParquetFile(pyarrow.BufferReader(view), metadata=metadata)
-            # By number: a name with a dot also means what is in a struct of the name's first part.
+            # Columns are named by number: a name with a dot also means what is in a struct of the name's first part.
             wanted = [leaf for name in names for leaf in leaves[name]]
             table = source.reader.read_all(column_indices=wanted, use_threads=self._use_threads)
             table = table.combine_chunks()

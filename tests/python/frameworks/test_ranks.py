@@ -73,7 +73,7 @@ def test_ray_goes_on_from_its_last_checkpoint(
 
     def run(**options: int) -> list[tuple[int, int, int, tuple[int, ...]]]:
         run_framework(files.daemon, "train_ray.py", files.name, tmp_path, **options)
-        # What Ray prints lacks the last lines of workers that were killed.
+        # Ray's own output lacks the last lines of workers that were killed.
         added = set(ray_directory.glob("ray/session_2*/logs/worker-*.out")) - outputs
         outputs.update(added)
         return by_step(steps_in("\n".join(path.read_text() for path in added)))

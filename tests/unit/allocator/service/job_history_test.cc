@@ -1,4 +1,4 @@
-// What limits jobs and since when, and their rates of the last hour.
+// Keeps what limits jobs, since when, and their rates of the last hour.
 
 #include "allocator/service/job_history.h"
 
