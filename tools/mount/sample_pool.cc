@@ -141,10 +141,9 @@ void SamplePool::fetch_ahead(const std::stop_token& stop) {
     pool_ends = &stop;
     std::unique_lock lock(mutex_);
     for (;;) {
-        ++ahead_idle_;
         ahead_wanted_.wait(lock, stop, [&] { return !ahead_.empty(); });
-        --ahead_idle_;
         if (ahead_.empty()) break;
+        --ahead_idle_;
         {
             const Group group = std::move(ahead_.front());
             ahead_.pop_front();
@@ -152,6 +151,7 @@ void SamplePool::fetch_ahead(const std::stop_token& stop) {
             static_cast<void>(get_group(group, lock));
         }  // the group may own samples, which must not be destroyed under the lock
         lock.lock();
+        ++ahead_idle_;
     }
     pool_ends = nullptr;
 }

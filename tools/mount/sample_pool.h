@@ -133,10 +133,11 @@ private:
     std::list<std::uint64_t> recent_;  // samples that are here, the least recently used first
     std::condition_variable_any stopping_;
     std::condition_variable_any ahead_wanted_;
-    std::deque<Group> ahead_;     // to be fetched; no more than there are idle threads
-    std::size_t ahead_idle_ = 0;  // threads
+    std::deque<Group> ahead_;  // to be fetched; no more than there are idle threads
+    static constexpr std::size_t kAheadThreads = 4;
+    std::size_t ahead_idle_ = kAheadThreads;  // also those that have not begun to wait yet
     std::jthread keeper_;
-    std::array<std::jthread, 4> ahead_threads_;
+    std::array<std::jthread, kAheadThreads> ahead_threads_;
 };
 
 }  // namespace larder::mount
