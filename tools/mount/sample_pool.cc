@@ -147,7 +147,7 @@ void SamplePool::fetch_ahead(const std::stop_token& stop) {
         {
             const Group group = std::move(ahead_.front());
             ahead_.pop_front();
-            // Who asks for a sample of a group that could not be fetched fetches it, and reports what is wrong.
+            // A failed group is left to whoever asks for a sample of it, who fetches it and reports what is wrong.
             static_cast<void>(get_group(group, lock));
         }  // the group may own samples, which must not be destroyed under the lock
         lock.lock();
