@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import pathlib
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import larder
+import pytest
+from conftest import Daemon
 
 
 def write_files(directory: pathlib.Path, count: int, size: int = 1 << 16, generation: int = 0) -> pathlib.Path:
@@ -51,3 +54,18 @@ def wait_until(condition: Callable[[], bool]) -> None:
     """Waits without an end: a test that hangs is stopped from outside."""
     while not condition():
         time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def datasets_of_sizes(
+    daemon: Daemon, tmp_path_factory: pytest.TempPathFactory, prefix: str, sizes: Mapping[str, int]
+) -> Iterator[dict[str, str]]:
+    """Adds a dataset of so many files for each kind. Yields the names at the daemon, by kind."""
+    named = {}
+    for generation, (kind, count) in enumerate(sizes.items()):
+        directory = write_files(tmp_path_factory.mktemp(kind) / "files", count, size=64, generation=generation)
+        named[kind] = prefix + kind
+        daemon.command("dataset", "add", named[kind], directory, "--quota-memory", "1MiB")
+    yield named
+    for name in named.values():
+        daemon.command("dataset", "rm", name)

@@ -13,7 +13,7 @@ import larder
 import numpy as np
 import pytest
 from conftest import Daemon
-from epochs import write_files
+from epochs import datasets_of_sizes, write_files
 
 SIZES = {"many": 120, "few": 18}
 WEIGHTS = {"many": 3.0, "few": 1.0}
@@ -22,14 +22,8 @@ WEIGHTS = {"many": 3.0, "few": 1.0}
 @pytest.fixture(scope="module")
 def names(daemon: Daemon, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """The names at the daemon of the two datasets."""
-    named = {}
-    for generation, (kind, count) in enumerate(SIZES.items()):
-        directory = write_files(tmp_path_factory.mktemp(kind) / "files", count, size=64, generation=generation)
-        named[kind] = f"mixed-{kind}"
-        daemon.command("dataset", "add", named[kind], directory, "--quota-memory", "1MiB")
-    yield named
-    for name in named.values():
-        daemon.command("dataset", "rm", name)
+    with datasets_of_sizes(daemon, tmp_path_factory, "mixed-", SIZES) as named:
+        yield named
 
 
 @pytest.fixture

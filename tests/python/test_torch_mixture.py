@@ -13,7 +13,7 @@ import larder
 import pytest
 from allocator_process import Allocator
 from conftest import Daemon
-from epochs import wait_until, write_files
+from epochs import datasets_of_sizes, wait_until, write_files
 
 torch = pytest.importorskip("torch")
 import larder.torch  # noqa: E402
@@ -25,14 +25,8 @@ WEIGHTS = {"many": 3.0, "few": 1.0}
 @pytest.fixture(scope="module")
 def names(daemon: Daemon, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """The names at the daemon of the two datasets."""
-    named = {}
-    for generation, (kind, count) in enumerate(SIZES.items()):
-        directory = write_files(tmp_path_factory.mktemp(kind) / "files", count, size=64, generation=generation)
-        named[kind] = f"torch-mixed-{kind}"
-        daemon.command("dataset", "add", named[kind], directory, "--quota-memory", "1MiB")
-    yield named
-    for name in named.values():
-        daemon.command("dataset", "rm", name)
+    with datasets_of_sizes(daemon, tmp_path_factory, "torch-mixed-", SIZES) as named:
+        yield named
 
 
 def decode(sample: larder.Sample) -> int:
