@@ -117,11 +117,18 @@ class CleanRoot:
             raise
 
     def _find_init(self) -> str:
+        """The container's process 1 once it runs systemd: a child of systemd-nspawn sets the container up before, and
+        ends."""
         children = pathlib.Path(f"/proc/{self._container.pid}/task/{self._container.pid}/children")
         deadline = time.monotonic() + 120
         while time.monotonic() < deadline and self._container.poll() is None:
-            if (found := children.read_text().split()) and "systemd" in pathlib.Path(f"/proc/{found[0]}/cmdline").read_text():
-                return found[0]
+            for child in children.read_text().split():
+                try:
+                    program = pathlib.Path(f"/proc/{child}/cmdline").read_text().partition("\0")[0]
+                except OSError:  # The child has ended.
+                    continue
+                if pathlib.Path(program).name in ("init", "systemd"):
+                    return child
             time.sleep(0.05)
         raise AssertionError(f"systemd-nspawn started no init; {self._log.name} says why")
 
