@@ -16,6 +16,8 @@ constexpr std::int64_t kLeaseUnit_ns = 1'000'000'000;
 // A member of etcd that led, and has been cut off, may renew a lease for another second, until it notices.
 constexpr std::int64_t kMargin_ns = 3 * kLeaseUnit_ns / 2;
 constexpr const char* kNotRenewed = "etcd has not renewed its lease in time";
+// A trouble names the member of etcd that has it, so an outage may have several for each member.
+constexpr std::size_t kTroublesMax = 32;
 constexpr auto kPauseOfLeader = std::chrono::milliseconds(1000);
 constexpr auto kPauseOfOthers = std::chrono::milliseconds(500);
 
@@ -155,7 +157,10 @@ void Leadership::lose(const std::string& why) {
 }
 
 void Leadership::note(const Error& error) {
-    if (etcd_answers_.exchange(false)) log_warn("etcd cannot be used", {{"error", error.message}});
+    if (etcd_answers_.exchange(false)) troubles_.clear();
+    if (troubles_.size() < kTroublesMax && troubles_.insert(error.message).second) {
+        log_warn("etcd cannot be used", {{"error", error.message}});
+    }
 }
 
 void Leadership::set_leader(std::string name) {

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 
@@ -67,6 +68,7 @@ private:
     EtcdClient etcd_;
     std::int64_t lease_ = 0;           // 0: none
     std::int64_t stands_from_ns_ = 0;  // by boot_time_ns()
+    std::set<std::string> troubles_;   // logged since etcd answered last
 
     std::atomic<bool> etcd_answers_ = true;
     std::atomic<std::int64_t> leads_until_ns_ = 0;   // 0: does not lead

@@ -439,10 +439,13 @@ def test_user_of_etcd_leads_whatever_happens_to_its_tokens(larder_bin: pathlib.P
         registers("after-a-restart")
         denied = etcdctl("--user", "larder:first", "put", "/other", "x")
         assert denied.returncode != 0 and "permission denied" in denied.stderr, denied
-        # Another one has a wrong password, and then the right one.
+        # Another one starts while etcd hangs, has a wrong password, and then the right one. The log names each trouble.
         password.write_text("wrong\n")
         allocators.kill(0)
+        allocators.etcd.ask({"pause": 0})
         allocators.start(1)
+        allocators.until(lambda: "no answer in time" in allocators.log(1).read_text(), "etcd answers")
+        allocators.etcd.ask({"resume": 0})
         refused = 'user "larder": etcdserver: authentication failed'
         allocators.until(lambda: refused in allocators.log(1).read_text().replace("\\", ""), "not refused")
         password.write_text("first\n")
