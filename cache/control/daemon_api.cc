@@ -74,7 +74,7 @@ void DaemonApi::handle(const HttpRequest& request, const HttpRespond& respond) {
 std::span<const DaemonApi::Route> DaemonApi::routes() {
     static constexpr std::array kRoutes{
         Route{"GET", "/healthz", &DaemonApi::get_health, OverTcp::all},
-        Route{"GET", "/metrics", &DaemonApi::get_metrics, OverTcp::all},
+        Route{"GET", "/metrics", &DaemonApi::get_metrics, OverTcp::programs},
         Route{"GET", "/", &DaemonApi::get_page, OverTcp::all},
         Route{"GET", "/page.js", &DaemonApi::get_page, OverTcp::all},
         Route{"GET", "/page.css", &DaemonApi::get_page, OverTcp::all},
@@ -127,12 +127,23 @@ bool DaemonApi::has_token(const HttpRequest& request) const {
            is_same(*access_.token, token_digest(request.bearer_token));
 }
 
+HttpResponse DaemonApi::other_host() const {
+    const std::string why = "without a token, ask " + own_host_text();
+    return access_.token ? http_error(401, "unauthenticated", why) : http_error(403, "permission_denied", why);
+}
+
 std::optional<HttpResponse> DaemonApi::refuse_over_tcp(const HttpRequest& request, OverTcp allowed) const {
     if (allowed == OverTcp::all) return std::nullopt;
+    if (allowed == OverTcp::programs) {
+        const bool is_own = !request.is_from_browser || has_token(request) || is_own_host(request.host);
+        return is_own ? std::nullopt : std::optional(other_host());
+    }
     if (allowed != OverTcp::no && has_token(request)) return std::nullopt;
     // Pages of a foreign host whose name leads here could read in the browsers of their visitors.
     const bool may_read = access_.anyone_reads && request.bearer_token.empty() && is_own_host(request.host);
     if (allowed == OverTcp::read && may_read) return std::nullopt;
+    const bool names_other_host = access_.anyone_reads && request.bearer_token.empty() && !may_read;
+    if (names_other_host) return other_host();
     if (access_.token && !may_read && !has_token(request)) {
         return http_error(401, "unauthenticated",
                           request.bearer_token.empty() ? "the request needs the page's token" : "the token is unknown");

@@ -44,8 +44,9 @@ public:
         const HttpRequest& http;
         std::string name;  // the segment in braces
     };
-    // To whom a route is served over TCP: to nobody; to whoever shows the page's token; to whoever may look; to all.
-    enum class OverTcp : std::uint8_t { no, token, read, all };
+    // To whom a route is served over TCP: to nobody; to whoever shows the page's token; to whoever may look; to all but
+    // browsers that name another host, whose pages could read the answer; to all.
+    enum class OverTcp : std::uint8_t { no, token, read, programs, all };
     struct Route {
         std::string_view method;
         std::string_view path;  // "/v1/datasets/{name}/quota"
@@ -59,6 +60,8 @@ public:
 private:
     void find_and_answer(const HttpRequest& request, const HttpRespond& respond);
     bool has_token(const HttpRequest& request) const;
+    // The refusal of a request without a token that names a host that may be somebody else's.
+    HttpResponse other_host() const;
     // Returns the refusal of a request over TCP, if it is refused.
     std::optional<HttpResponse> refuse_over_tcp(const HttpRequest& request, OverTcp allowed) const;
 

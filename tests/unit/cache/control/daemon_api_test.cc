@@ -5,7 +5,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
+
+#include <fstream>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "tests/support/sample_data.h"
 #include "tests/support/test_daemon.h"
@@ -337,6 +343,28 @@ TEST_F(ApiTest, MetricsListenerServesOnlyMetricsAndHealth) {
     EXPECT_EQ(http_request(address, "GET", "/healthz").value().status, 200u);
     EXPECT_EQ(http_request(address, "GET", "/v1/status").value().status, 403u);
     EXPECT_EQ(http_request(address, "DELETE", "/v1/datasets/d").value().status, 403u);
+}
+
+TEST_F(ApiTest, PageOfForeignHostReadsNothing) {
+    daemon.config().metrics_listen = "127.0.0.1:0";
+    daemon.config().page_anyone_reads = true;
+    daemon.stop();
+    daemon.start();
+    const std::string address = "127.0.0.1:" + std::to_string((*daemon).metrics_port());
+    using Headers = std::vector<std::pair<std::string, std::string>>;
+    const auto answer = [&](const char* target, const Headers& headers) {
+        return http_request(address, "GET", target, "", {.headers = headers}).value();
+    };
+    for (const char* header : {"Accept-Language", "Sec-Fetch-Site", "Origin"}) {
+        EXPECT_EQ(answer("/metrics", {{header, "en"}}).status, 200u) << header;
+        EXPECT_EQ(answer("/metrics", {{header, "en"}, {"Host", "evil.example"}}).status, 403u) << header;
+    }
+    EXPECT_EQ(answer("/metrics", {{"Host", "node-1.example"}}).status, 200u) << "Prometheus may use any name";
+    EXPECT_EQ(answer("/v1/status", {}).status, 200u);
+    const HttpResponse refused = answer("/v1/status", {{"Host", "evil.example"}});
+    EXPECT_EQ(refused.status, 403u);
+    EXPECT_THAT(refused.body,
+                HasSubstr("without a token, ask by an IP address, as localhost or by this machine's name"));
 }
 
 }  // namespace
