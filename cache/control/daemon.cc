@@ -179,6 +179,10 @@ Result<void> Daemon::State::start() {
     if (!config.page_token_file.empty()) {
         const auto token = read_private_line(config.page_token_file, "token file");
         if (!token) return std::unexpected(token.error());
+        if (!is_good_token(*token)) {
+            return fail(ErrorCode::invalid_argument,
+                        "page.token_file: the token in " + config.page_token_file + " " + good_token_text());
+        }
         access.token = token_digest(*token);
     }
     api = std::make_unique<DaemonApi>(*node, *handshakes, agent.get(), access);

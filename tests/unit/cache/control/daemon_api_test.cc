@@ -367,5 +367,22 @@ TEST_F(ApiTest, PageOfForeignHostReadsNothing) {
                 HasSubstr("without a token, ask by an IP address, as localhost or by this machine's name"));
 }
 
+TEST_F(ApiTest, PageTokenHasAtLeast16Letters) {
+    const std::string file = daemon.state / "page.token";
+    daemon.config().page_token_file = file;
+    daemon.stop();
+    for (const auto& [token, is_good] : {std::pair{"x", false},
+                                         {"0123456789abcde", false},
+                                         {"0123456789abcdef", true},
+                                         {"0123456789 abcdef", false}}) {
+        std::ofstream(file) << token << "\n";
+        ASSERT_EQ(::chmod(file.c_str(), 0600), 0);
+        const auto started = cache::Daemon::start(daemon.config());
+        ASSERT_EQ(started.has_value(), is_good) << token;
+        if (is_good) continue;
+        EXPECT_THAT(started.error().message, HasSubstr("must have 16 to 512 letters"));
+    }
+}
+
 }  // namespace
 }  // namespace larder::test
