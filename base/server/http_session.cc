@@ -240,6 +240,11 @@ void HttpSession::write(HttpResponse response) {
     response_.version(11);
     response_.result(response.status);
     response_.set(http::field::content_type, response.content_type);
+    if (response.content_type == "application/json") {
+        // Answers may be for this caller only, and a browser must not take one for a script.
+        response_.set(http::field::cache_control, "no-store");
+        response_.set("X-Content-Type-Options", "nosniff");
+    }
     for (const auto& [key, value] : response.headers) response_.set(key, value);
     keep_alive_ = keep_alive_ && !core_->stopping;
     response_.keep_alive(keep_alive_);

@@ -158,6 +158,14 @@ TEST_F(HttpTest, ErrorsKeepTheirCodeAndMessage) {
     EXPECT_EQ(error_of_response({503, "text/html", "<html>", {}}).code, ErrorCode::unavailable);
 }
 
+TEST_F(HttpTest, JsonIsNeitherStoredNorTakenForAScript) {
+    start();
+    const std::string json = raw("GET /fail HTTP/1.1\r\nConnection: close\r\n\r\n");
+    EXPECT_THAT(json, HasSubstr("Content-Type: application/json\r\n"));
+    EXPECT_THAT(json, HasSubstr("Cache-Control: no-store\r\n"));
+    EXPECT_THAT(json, HasSubstr("X-Content-Type-Options: nosniff\r\n"));
+}
+
 TEST_F(HttpTest, OversizedBodyGets413WithReason) {
     start({.body_bytes_max = 1000});
     EXPECT_EQ(call("PUT", "/x", std::string(1000, 'b')).status, 200u);
