@@ -79,15 +79,21 @@ void BlockTraces::take_part(const std::shared_ptr<Running>& trace, Result<std::s
     if (--trace->missing > 0) return;
     if (trace->parts.empty()) return end(trace, std::unexpected(*trace->error));
     TracedBlocks all{.began_ns = trace->parts.front()->began_ns};
+    std::size_t count = 0;
+    for (const auto& recording : trace->parts) count += recording->count;
+    // Blocks are large: only those of the answer are copied.
+    std::vector<const BlockTrace*> taken;
+    taken.reserve(count);
     for (const auto& recording : trace->parts) {
         all.began_ns = std::min(all.began_ns, recording->began_ns);
         all.ended_ns = std::max(all.ended_ns, recording->ended_ns);
-        const auto count = static_cast<std::ptrdiff_t>(recording->count);
-        all.blocks.insert(all.blocks.end(), recording->blocks.begin(), recording->blocks.begin() + count);
+        for (std::size_t i = 0; i < recording->count; ++i) taken.push_back(&recording->blocks[i]);
     }
-    std::ranges::stable_sort(all.blocks, {}, &BlockTrace::taken_ns);
-    all.is_full = all.blocks.size() >= trace->request.blocks;
-    if (all.is_full) all.blocks.resize(static_cast<std::size_t>(trace->request.blocks));
+    std::ranges::stable_sort(taken, {}, &BlockTrace::taken_ns);
+    all.is_full = taken.size() >= trace->request.blocks;
+    if (all.is_full) taken.resize(static_cast<std::size_t>(trace->request.blocks));
+    all.blocks.reserve(taken.size());
+    for (const BlockTrace* const block : taken) all.blocks.push_back(*block);
     end(trace, std::move(all));
 }
 
