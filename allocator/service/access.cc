@@ -34,8 +34,11 @@ constexpr std::array kRules{
     AccessRule{.method = "GET", .path = "/v1/plan", .roles = kReaders},
     AccessRule{.method = "GET", .path = "/v1/nodes", .roles = kReaders},
     AccessRule{.method = "DELETE", .path = "/v1/nodes/{name}", .roles = kOperator},
-    // Grants a lease.
-    AccessRule{.method = "GET", .path = "/v1/nodes/{name}/plan", .roles = kNode | kOperator, .own_node = true},
+    AccessRule{.method = "GET",
+               .path = "/v1/nodes/{name}/plan",
+               .roles = kNode | kOperator,
+               .own_node = true,
+               .changes = true},  // it grants a lease
     AccessRule{.method = "GET", .path = "/v1/datasets", .roles = kReaders},
     AccessRule{.method = "PUT", .path = "/v1/datasets/{name}/pin", .roles = kOperator},
     AccessRule{.method = "DELETE", .path = "/v1/datasets/{name}/pin", .roles = kOperator},
@@ -83,16 +86,20 @@ bool names_this_machine(const HttpRequest& request) {
 
 // A page of a foreign host can make a browser send requests with its user's client certificate, or as anyone. The page
 // cannot read the answers, but the changes would be made. A token needs no check, because such a page does not know it.
-std::optional<HttpResponse> refuse_foreign_page(const HttpRequest& request) {
+// Browsers that know no Sec-Fetch-Site say nothing of the page that sends a GET.
+std::optional<HttpResponse> refuse_foreign_page(const HttpRequest& request, bool changes) {
     const auto refuse = [](const std::string& why) {
         return http_error(403, larder::name(ErrorCode::permission_denied), why);
     };
     const std::string_view site = request.fetch_site;
     const bool is_foreign = (!request.origin.empty() && !is_origin_of(request.origin, request.host)) ||
                             (!site.empty() && site != "same-origin" && site != "none");
-    if (is_foreign && request.method != "GET") {
-        return refuse("without a token, a page of another host changes nothing: the request is of the site \"" +
-                      (request.origin.empty() ? request.fetch_site : request.origin) + "\"");
+    const bool is_unknown =
+        request.is_from_browser && request.method == "GET" && request.origin.empty() && site.empty();
+    if ((is_foreign || is_unknown) && changes) {
+        return refuse(
+            "without a token, a page of another host changes nothing: the request is of the site \"" +
+            (is_unknown ? "unknown" : std::string(request.origin.empty() ? request.fetch_site : request.origin)) + "\"");
     }
     if (request.is_from_browser && !names_this_machine(request)) {
         return refuse("without a token, ask " + own_host_text() + ", or by a name in the server's certificate");
@@ -212,8 +219,12 @@ std::optional<Access::Holder> Access::holder_of(const HttpRequest& request) cons
     return Holder{found->grant, found->name};
 }
 
+std::string local_user_name(std::uint32_t uid) {
+    return "local user " + std::to_string(uid);
+}
+
 Access::Holder Access::local_user(const PeerCredentials& peer) const {
-    Holder holder{{.role = local_.others}, "local user " + std::to_string(peer.uid)};
+    Holder holder{{.role = local_.others}, local_user_name(peer.uid)};
     if (const auto given = local_.by_uid.find(peer.uid); given != local_.by_uid.end()) {
         holder.grant.role = given->second;
     }
@@ -237,7 +248,8 @@ std::optional<HttpResponse> Access::admit(HttpRequest& request) const {
             has_token, has_token ? "the token is unknown" : "the request needs a bearer token or a client certificate");
     }
     if (!request.peer && !has_token) {
-        if (auto refusal = refuse_foreign_page(request)) return refusal;
+        const bool changes = request.method != "GET" || (rule != nullptr && rule->changes);
+        if (auto refusal = refuse_foreign_page(request, changes)) return refusal;
     }
     const Role role = holder->grant.role;
     const bool allowed = role == Role::operator_ || (rule != nullptr && (rule->roles & static_cast<Roles>(role)) != 0);

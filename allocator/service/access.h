@@ -44,6 +44,7 @@ struct AccessRule {
     Roles roles = 0;
     bool anyone = false;    // without a token too
     bool own_node = false;  // a node: only if {name} is its own
+    bool changes = false;   // of a GET: it changes something, as all other methods do
 };
 std::span<const AccessRule> access_rules();
 
@@ -70,6 +71,9 @@ struct LocalRoles {
     std::map<std::uint32_t, Role> by_uid;
     Role others = Role::submitter;
 };
+
+// Returns the name of a client on the Unix socket: "local user 1000".
+std::string local_user_name(std::uint32_t uid);
 
 class Access {
 public:

@@ -9,7 +9,7 @@ import re
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from http_api import Answer, UnixConnection, ask
 
@@ -49,16 +49,24 @@ class Allocator:
         return ask(UnixConnection(self.socket), method, target, body)
 
     def ask_tcp(
-        self, method: str, target: str, body: object = None, token: str | None = None, host: str | None = None
+        self,
+        method: str,
+        target: str,
+        body: object = None,
+        token: str | None = None,
+        host: str | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> Answer:
         """Sends one request over TCP. The allocator must listen on a port that the kernel chose."""
         found = re.search(r"listening .*port=(\d+)", self.log.read_text())
         assert found, self.log.read_text()
         connection = http.client.HTTPConnection("127.0.0.1", int(found[1]), timeout=60)
-        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        sent = dict(headers or {})
+        if token is not None:
+            sent["Authorization"] = f"Bearer {token}"
         if host is not None:
-            headers["Host"] = host
-        return ask(connection, method, target, body, headers)
+            sent["Host"] = host
+        return ask(connection, method, target, body, sent)
 
     def stream(self, target: str, until: bytes) -> Answer:
         """Reads the beginning of an endless answer, up to the line that completes `until`."""

@@ -86,6 +86,12 @@ def test_anyone_reads_and_changes_nothing_where_config_allows(larder_bin: pathli
     assert allocator.ask_tcp("PUT", "/v1/remote", {"bytes_per_second": 1.0}).status == 403
     assert allocator.ask_tcp("PUT", "/v1/datasets/images/pin", {"bytes": 1}).status == 403
     assert allocator.ask_tcp("GET", "/v1/jobs", token="wrong-0123456789abcdef").status == 401
+    # A page of another host lets a browser send this without a question.
+    for headers in ({"Origin": "http://evil.example"}, {"Sec-Fetch-Site": "cross-site"}, {"Origin": "null"}):
+        headers["Content-Type"] = "text/plain"
+        assert allocator.ask_tcp("POST", "/v1/whatif", {}, headers=headers).status == 403, headers
+    own = {"Host": "127.0.0.1:7600", "Origin": "http://127.0.0.1:7600", "Sec-Fetch-Site": "same-origin"}
+    assert allocator.ask_tcp("POST", "/v1/whatif", {}, headers=own).status == 200
     # A page of a foreign host whose name leads here reads nothing.
     assert allocator.ask_tcp("GET", "/v1/jobs", host="larder.example.com").status == 401
     assert allocator.ask_tcp("GET", "/v1/jobs", host="localhost:80").status == 200

@@ -144,6 +144,27 @@ TEST(Access, ForeignPageChangesNothingWithClientCertificateOrAsAnyone) {
     EXPECT_EQ(refusal(by_token, "alice"), 401u) << "a token is judged as such";
 }
 
+TEST(Access, ForeignPageTakesNoLeaseWithClientCertificate) {
+    const Access access({}, {{"alice", Grant{.role = Role::operator_}}});
+    HttpRequest request = over_tcp("GET", "/v1/nodes/n1/plan", "");
+    request.certificate_name = "alice";
+    request.host = "10.0.0.1:7600";
+    EXPECT_FALSE(access.admit(request)) << "no browser";
+    request.is_from_browser = true;
+    EXPECT_EQ(access.admit(request)->status, 403u) << "an old browser, which does not say of which page the request is";
+    for (const char* site : {"cross-site", "same-site", "other"}) {
+        request.fetch_site = site;
+        ASSERT_TRUE(access.admit(request)) << site;
+        EXPECT_EQ(access.admit(request)->status, 403u) << site;
+    }
+    for (const char* site : {"none", "same-origin"}) {
+        request.fetch_site = site;
+        EXPECT_FALSE(access.admit(request)) << site;
+    }
+    request.origin = "https://evil.example";
+    EXPECT_EQ(access.admit(request)->status, 403u);
+}
+
 TEST(Access, BrowserWithCertificateNamesThisMachine) {
     const Access access({}, {{"alice", Grant{.role = Role::operator_}}});
     HttpRequest request = over_tcp("GET", "/v1/jobs", "");

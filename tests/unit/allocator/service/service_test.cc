@@ -155,6 +155,12 @@ TEST_F(ServiceTest, ForeignPageChangesNothingWithClientCertificate) {
     EXPECT_EQ(status({.headers = {{"Origin", "https://evil.example"}, {"Content-Type", "text/plain"}}}), 403u);
     EXPECT_EQ(status({.headers = {{"Sec-Fetch-Site", "cross-site"}, {"Content-Type", "text/plain"}}}), 403u);
     EXPECT_EQ(status({}), 200u) << "no browser";
+    HttpClientOptions image{.ca_file = authority.file(),
+                            .certificate_file = files.certificate,
+                            .key_file = files.key,
+                            .headers = {{"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Dest", "image"}}};
+    EXPECT_EQ(ask("GET", "/v1/nodes/n1/plan", "", image).status, 403u) << "an answer would grant a lease";
+    EXPECT_EQ(ask("GET", "/v1/plan", "", image).status, 200u);
 }
 
 TEST_F(ServiceTest, UnknownLocalUserIsRefused) {
