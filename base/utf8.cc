@@ -34,6 +34,23 @@ bool is_utf8(std::string_view text) {
     return true;
 }
 
+std::string escape_non_utf8(std::string_view text) {
+    constexpr std::string_view digits = "0123456789abcdef";
+    std::string escaped;
+    escaped.reserve(text.size());
+    while (!text.empty()) {
+        const std::size_t bytes = utf8_sequence_bytes(text);
+        if (bytes > 0) {
+            escaped += text.substr(0, bytes);
+        } else {
+            const auto value = static_cast<unsigned char>(text.front());
+            escaped += {'\\', 'x', digits[value >> 4], digits[value & 15]};
+        }
+        text.remove_prefix(std::max<std::size_t>(bytes, 1));
+    }
+    return escaped;
+}
+
 std::string_view utf8_prefix(std::string_view text, std::size_t bytes_max) {
     if (text.size() <= bytes_max) return text;
     while (bytes_max > 0 && continues(text[bytes_max])) --bytes_max;

@@ -8,6 +8,8 @@
 #include <cmath>
 #include <string_view>
 
+#include "base/utf8.h"
+
 namespace larder {
 namespace json = boost::json;
 namespace {
@@ -42,7 +44,7 @@ void put_integer(std::string& text, Integer number) {
 void put(std::string& text, std::string_view string) {
     const auto is_plain = [](char c) { return c >= ' ' && c < 0x7f && c != '"' && c != '\\'; };
     if (!std::ranges::all_of(string, is_plain)) {
-        text += json::serialize(string);
+        text += is_utf8(string) ? json::serialize(string) : json::serialize(escape_non_utf8(string));
         return;
     }
     text += '"';

@@ -71,6 +71,17 @@ def test_what_is_not_there_is_named(raw: Data, shards: Data) -> None:
         assert ran.returncode == (2 if "several" in says else 4)
 
 
+def test_name_that_is_no_utf8_is_escaped_in_json_and_in_tables(
+    daemon: Daemon, tmp_path: pathlib.Path, add: Callable[..., str]
+) -> None:
+    (tmp_path / os.fsdecode(b"caf\xe9.bin")).write_bytes(b"coffee")
+    (tmp_path / "tea \u00fc.bin").write_bytes(b"tea")
+    data = Data(add(tmp_path), daemon, tmp_path, {"1": b"", "2": b""}, {}, [])
+    assert {sample["object"] for sample in listed(data)} == {"caf\\xe9.bin", "tea \u00fc.bin"}
+    printed = data.daemon.try_command("dataset", "ls-samples", data.name).stdout
+    assert "caf\\xe9.bin" in printed and "tea \u00fc.bin" in printed
+
+
 def test_name_made_of_digits_is_a_path_first(daemon: Daemon, tmp_path: pathlib.Path, add: Callable[..., str]) -> None:
     for name in ("1", "7"):
         (tmp_path / name).write_bytes(b"file " + name.encode())

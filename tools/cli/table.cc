@@ -178,7 +178,9 @@ std::string name_value_text(const std::vector<std::pair<std::string, std::string
     return text;
 }
 
-std::string printable(std::string_view text, std::string_view kept) {
+std::string printable(std::string_view given, std::string_view kept) {
+    const std::string utf8 = escape_non_utf8(given);
+    const std::string_view text = utf8;
     std::string shown;
     shown.reserve(text.size());
     const auto escape = [&](char byte) {
@@ -188,10 +190,10 @@ std::string printable(std::string_view text, std::string_view kept) {
     };
     for (std::size_t at = 0; at < text.size();) {
         const std::size_t bytes = utf8_sequence_bytes(text.substr(at));
-        const std::string_view letter = text.substr(at, std::max<std::size_t>(bytes, 1));
+        const std::string_view letter = text.substr(at, bytes);
         const bool is_c1 = bytes == 2 && letter >= "\xc2\x80" && letter <= "\xc2\x9f";
         const bool is_control = bytes == 1 && (static_cast<unsigned char>(letter[0]) < ' ' || letter[0] == 0x7f);
-        if ((bytes > 0 && !is_c1 && !is_control) || kept.contains(letter)) {
+        if ((!is_c1 && !is_control) || kept.contains(letter)) {
             shown += letter;
         } else if (letter == "\n" || letter == "\t") {
             shown += letter == "\n" ? "\\n" : "\\t";

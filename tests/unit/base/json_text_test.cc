@@ -41,5 +41,11 @@ TEST(JsonText, StringsAndNestingMatchBoostsOutput) {
     EXPECT_EQ(json_text(value), json::serialize(value));
 }
 
+TEST(JsonText, BytesThatAreNoUtf8AreEscaped) {
+    const std::string text = json_text(json::object{{"na\xffme", "caf\xe9 \xc3\xbc \xed\xa0\x80"}});
+    EXPECT_EQ(text, "{\"na\\\\xffme\":\"caf\\\\xe9 \xc3\xbc \\\\xed\\\\xa0\\\\x80\"}");
+    EXPECT_EQ(json::parse(text).at("na\\xffme").as_string(), "caf\\xe9 \xc3\xbc \\xed\\xa0\\x80");
+}
+
 }  // namespace
 }  // namespace larder

@@ -30,5 +30,11 @@ TEST(Utf8, PrefixEndsAtACharacter) {
     EXPECT_EQ(utf8_prefix(text, 9), text);
 }
 
+TEST(Utf8, BytesOutsideSequencesAreEscaped) {
+    EXPECT_EQ(escape_non_utf8("plain \xc3\xa9 \n"), "plain \xc3\xa9 \n");
+    EXPECT_EQ(escape_non_utf8("\xff-\xe2\x82z"), "\\xff-\\xe2\\x82z");
+    EXPECT_EQ(escape_non_utf8("\xc3"), "\\xc3");
+}
+
 }  // namespace
 }  // namespace larder
