@@ -4,7 +4,7 @@ import { ask } from "./api.js";
 import * as format from "./format.js";
 import { html } from "./html.js";
 import { act, Bar, job_link, Limit, ratio, Section, Tag } from "./parts.js";
-import { changed, may_cancel, may_operate, may_predict, now_ms, store, update } from "./store.js";
+import { changed, may_cancel, may_cancel_own, may_operate, may_predict, now_ms, store, update } from "./store.js";
 import { Table } from "./table.js";
 
 let made = { jobs: null, queue: null, rows: [] };
@@ -114,7 +114,11 @@ const waiting_columns = () =>
             },
         },
         { name: "Why", grow: true, cell: (job) => html`<span class="why" title=${why_of(job)?.why}>${why_of(job)?.why ?? "…"}</span>` },
-        may_cancel() && { name: "", cell: (job) => html`<button type="button" class="quiet" aria-label=${`Cancel ${job.name}`} onClick=${() => cancel(job)}>Cancel</button>` },
+        may_cancel_own() && {
+            name: "",
+            cell: (job) =>
+                may_cancel(job) ? html`<button type="button" class="quiet" aria-label=${`Cancel ${job.name}`} onClick=${() => cancel(job)}>Cancel</button>` : null,
+        },
     ].filter(Boolean);
 
 function Waiting({ state }) {

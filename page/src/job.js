@@ -121,6 +121,7 @@ export class Job extends Component {
         if (submitted) {
             add("State", html`<${Tag} tone=${OUTCOMES[submitted.state] ?? "wait"}>${submitted.state}</>`);
             add("Tenant", submitted.tenant);
+            add("Submitter", submitted.submitter);
             add("GPUs", submitted.gpus);
             add("Submitted", format.clock(submitted.submitted_unix_s));
             add("Attempts", submitted.attempt);
@@ -141,7 +142,7 @@ export class Job extends Component {
             <${Section} id="job" title=${shown} note=${job?.running ? "running" : (submitted?.state ?? "not running")}>
                 ${why ? html`<p class="said-why">${why}</p>` : null}
                 <dl class="facts">${this.facts(job, submitted).map(([term, value]) => html`<div><dt>${term}</dt><dd>${value}</dd></div>`)}</dl>
-                ${is_active && may_cancel() ? html`<p class="buttons"><button type="button" class="danger" onClick=${() => cancel(submitted)}>Cancel this job</button></p>` : null}
+                ${is_active && may_cancel(submitted) ? html`<p class="buttons"><button type="button" class="danger" onClick=${() => cancel(submitted)}>Cancel this job</button></p>` : null}
             </>
             <${Section} id="rates" title="Rates" note="measured, beside what the model predicts">
                 ${data[0].length > 1 ? html`<${Chart} label=${`Rates of ${shown} over time`} data=${data} lines=${LINES} />` : html`<p class="empty">No rates yet.</p>`}

@@ -213,5 +213,10 @@ export function sign_in(text) {
 }
 
 export const may_operate = () => store.state.access.role === "operator";
-export const may_cancel = () => ["operator", "submitter", "agent"].includes(store.state.access.role);
+export const may_cancel_own = () => ["operator", "submitter", "agent"].includes(store.state.access.role);
+export function may_cancel(job) {
+    const { name, role } = store.state.access;
+    if (role === "operator") return true;
+    return may_cancel_own() && (job.submitter === name || (role === "agent" && job.engine_parameters !== undefined));
+}
 export const may_predict = () => ["viewer", "job", "submitter", "operator"].includes(store.state.access.role);

@@ -12,6 +12,7 @@
 #include <map>
 #include <utility>
 
+#include "allocator/service/access.h"
 #include "base/file.h"
 #include "base/server/json_http.h"
 #include "base/server/json_reader.h"
@@ -70,9 +71,18 @@ Result<std::string> read_part(const std::string& path, std::uint64_t offset) {
     return part;
 }
 
+// Returns the job with its submitter, named as /v1/access names that client. Jobs of old versions may have none.
+json::object with_submitter(const JobRecord& job) {
+    json::object object = to_json(job);
+    const std::string submitter =
+        job.asked.user ? allocator::local_user_name(job.asked.user->uid) : job.asked.submitter;
+    if (!submitter.empty()) object["submitter"] = submitter;
+    return object;
+}
+
 // The lists leave the log out; the answer for a single job has it.
 json::object row_of(const JobRecord& job) {
-    json::object row = to_json(job);
+    json::object row = with_submitter(job);
     row.erase("log");
     return row;
 }
@@ -291,7 +301,7 @@ HttpResponse QueueApi::tenants() const {
 }
 
 HttpResponse QueueApi::show(const JobRecord& job) const {
-    json::object object = to_json(job);
+    json::object object = with_submitter(job);
     if (job.attempt > 0) object["output"] = scheduler_.output_of(job);
     return json_response(object);
 }

@@ -233,6 +233,30 @@ def test_operator_cancels_a_job(browser: Browser, site: Site) -> None:
     assert site.allocator.ask("GET", "/v1/queue/next").json()["state"] == "cancelled"
 
 
+def test_submitter_is_offered_to_cancel_own_jobs_only(
+    browser: Browser, larder_bin: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    # An allocator whose jobs a cluster manager runs takes jobs over TCP from any user.
+    site = Site(larder_bin, tmp_path, "--scheduler.engine", "agent")
+    with reporting(site.allocator, site.report):
+        site.submit("trainer", gpus=4)
+        site.submit("theirs", gpus=2)
+        mine = {"jobs": [{"name": "mine", "command": ["true"], "directory": "/", "gpus": 2}]}
+        assert site.allocator.ask_tcp("POST", "/v1/queue", mine, token=TOKENS["submitter"]).status == 200
+        sign_in(browser, site, "submitter")
+        browser.until(lambda: browser.row("Waiting jobs", "theirs") and browser.row("Waiting jobs", "mine"), "no such jobs")
+        buttons = "return [...document.querySelectorAll('#waiting tbody button')].map((each) => each.ariaLabel)"
+        assert browser.run(buttons) == ["Cancel mine"]
+        browser.press("theirs")
+        browser.until_text("#job", f"local user {os.getuid()}")
+        assert "Cancel" not in browser.text("#job")
+        browser.press("← All jobs")
+        browser.press("Cancel mine")
+        browser.press("Yes")
+        browser.until_text(".said", "mine is cancelled")
+    assert site.allocator.end() == 0, "no job runs here"
+
+
 def test_viewer_looks_and_changes_nothing(browser: Browser, site: Site) -> None:
     site.submit("trainer", gpus=4)
     site.submit("next", gpus=2)

@@ -115,6 +115,7 @@ int show_job(const Context& context, const std::string& name) {
         {"command", command},
         {"directory", text_at(job, "directory")},
         {"tenant", text_at(job, "tenant")},
+        {"submitter", or_dash(text_at(job, "submitter"))},
         {"gpus", text_at(job, "gpus")},
         {"runs on", placement_text(job)},
         {"dataset", or_dash(text_at(job, "dataset"))},
@@ -122,9 +123,9 @@ int show_job(const Context& context, const std::string& name) {
         {"attempt", text_at(job, "attempt")},
         {"output", or_dash(text_at(job, "output"))}};
     if (const std::string devices = devices_text(job); !devices.empty())
-        values.insert(values.begin() + 7, {"devices", devices});
+        values.insert(values.begin() + 8, {"devices", devices});
     if (job.contains("resizes_to"))
-        values.insert(values.begin() + 7, {"resizes to", placement_text(job, "resizes_to")});
+        values.insert(values.begin() + 8, {"resizes to", placement_text(job, "resizes_to")});
     std::fputs(name_value_text(values).c_str(), stdout);
     std::puts("");
     for (const json::value& entry : array_at(job, "log")) {

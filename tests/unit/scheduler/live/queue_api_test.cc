@@ -193,6 +193,8 @@ TEST_F(QueueApiTest, JobOfATokenBelongsToThatToken) {
         EXPECT_EQ(ask(by_token("", method, path)).status, 403u) << route;
         EXPECT_EQ(ask(by_user(1001, method, path)).status, 403u) << route;
     }
+    const json::value shown = json::parse(ask(by_token("cd", "GET", {"v1", "queue", "theirs"})).body);
+    EXPECT_EQ(shown.at("submitter").as_string(), "ci");
     EXPECT_EQ(ask(by_token("ci", "GET", {"v1", "queue", "theirs", "output"})).status, 200u);
     EXPECT_EQ(ask(by_token("ci", "DELETE", {"v1", "queue", "theirs"})).status, 200u);
     ASSERT_EQ(ask(by_token("ci", "POST", {"v1", "queue"}), job_body("again")).status, 200u);
@@ -203,6 +205,8 @@ TEST_F(QueueApiTest, JobOfATokenBelongsToThatToken) {
 
 TEST_F(QueueApiTest, JobOfAUserBelongsToThatUser) {
     ASSERT_EQ(ask(by_user(1001, "POST", {"v1", "queue"}), job_body("mine")).status, 200u);
+    const json::value listed = json::parse(ask(by_user(1002, "GET", {"v1", "queue"})).body);
+    EXPECT_EQ(listed.at("jobs").at(0).at("submitter").as_string(), "local user 1001");
     EXPECT_EQ(ask(by_user(1002, "DELETE", {"v1", "queue", "mine"})).status, 403u);
     EXPECT_EQ(ask(by_token("ci", "DELETE", {"v1", "queue", "mine"})).status, 403u);
     EXPECT_EQ(ask(by_user(1001, "DELETE", {"v1", "queue", "mine"})).status, 200u);
