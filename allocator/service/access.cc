@@ -99,7 +99,8 @@ std::optional<HttpResponse> refuse_foreign_page(const HttpRequest& request, bool
     if ((is_foreign || is_unknown) && changes) {
         return refuse(
             "without a token, a page of another host changes nothing: the request is of the site \"" +
-            (is_unknown ? "unknown" : std::string(request.origin.empty() ? request.fetch_site : request.origin)) + "\"");
+            (is_unknown ? "unknown" : std::string(request.origin.empty() ? request.fetch_site : request.origin)) +
+            "\"");
     }
     if (request.is_from_browser && !names_this_machine(request)) {
         return refuse("without a token, ask " + own_host_text() + ", or by a name in the server's certificate");

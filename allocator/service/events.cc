@@ -12,9 +12,9 @@ constexpr std::int64_t kQuiet_ns = 10'000'000'000;
 constexpr std::size_t kQuietMax = 4096;
 
 constexpr std::array<std::string_view, kEventKinds> kEventNames{
-    "node_came",    "node_gone",     "job_registered", "job_removed", "job_seen",  "job_gone",
-    "plan_changed", "pin_set",       "pin_released",   "remote_set",  "lease_cut", "report_refused",
-    "job_placed",   "job_submitted", "job_started",    "job_stopped", "job_ended",
+    "node_came",   "node_gone",    "job_registered", "job_removed",  "job_seen",       "job_gone",   "plan_changed",
+    "pin_set",     "pin_released", "remote_set",     "lease_cut",    "report_refused", "job_placed", "job_submitted",
+    "job_started", "job_stopped",  "job_ended",      "node_drained", "node_undrained",
 };
 
 }  // namespace

@@ -34,8 +34,11 @@ enum class EventKind : std::uint8_t {
     job_started,
     job_stopped,
     job_ended,
+    // And these about its nodes.
+    node_drained,
+    node_undrained,
 };
-inline constexpr std::size_t kEventKinds = 17;
+inline constexpr std::size_t kEventKinds = 19;
 
 // Returns for example "node_came", as in JSON and in the label of the metric.
 std::string_view name(EventKind kind);

@@ -251,6 +251,49 @@ function Nodes({ state }) {
     </>`;
 }
 
+// --- nodes on which submitted jobs run
+
+function drained_text(node) {
+    const { by, since_unix_s } = node.drained;
+    return `by ${by} for ${format.duration(now_ms() / 1000 - since_unix_s)}`;
+}
+
+function drain_button(node) {
+    const path = `/v1/gpu-nodes/${encodeURIComponent(node.node)}/drain`;
+    if (node.drained) {
+        return html`<button type="button" class="quiet" aria-label=${`Undrain ${node.node}`} onClick=${() => act("", ["DELETE", path], `node ${node.node} takes jobs again`)}>Undrain</button>`;
+    }
+    const question = `Drain node ${node.node}? It takes no further job, and those that run there go on.`;
+    return html`<button type="button" class="quiet" aria-label=${`Drain ${node.node}`} onClick=${() => act(question, ["PUT", path], `node ${node.node} is drained`)}>Drain</button>`;
+}
+
+const gpu_node_columns = () =>
+    [
+        { name: "Node", stable: true, value: (node) => node.node, cell: (node) => node.node, grow: true },
+        { name: "Type", stable: true, wide: true, value: (node) => node.gpu_type, cell: (node) => node.gpu_type },
+        {
+            name: "State",
+            value: (node) => (node.drained ? "drained" : String(node.is_usable)),
+            cell: (node) => {
+                if (node.drained) return html`<${Tag} tone="warn">drained</> <small>${drained_text(node)}</small>`;
+                return node.is_usable ? html`<${Tag} tone="good">takes jobs</>` : html`<${Tag} tone="bad">lost, or drained elsewhere</>`;
+            },
+        },
+        { name: "GPUs", numeric: true, value: (node) => node.gpus, cell: (node) => node.gpus },
+        { name: "Free", title: "GPUs that the next job may have", numeric: true, value: (node) => node.free_gpus, cell: (node) => node.free_gpus },
+        { name: "Jobs", title: "that start, run or stop there", numeric: true, value: (node) => node.jobs, cell: (node) => node.jobs },
+        may_operate() && { name: "", cell: drain_button },
+    ].filter(Boolean);
+
+function GpuNodes({ state }) {
+    if (!state.runs_jobs) return null;
+    const drained = new Set(state.gpu_nodes.filter((node) => node.drained).map((node) => node.node)).size;
+    return html`<${Section} id="gpu-nodes" title="GPU nodes" note=${`for submitted jobs${drained ? `, ${drained} drained` : ""}`}>
+        <${Table} label="GPU nodes" rows=${state.gpu_nodes} row_key=${(node) => `${node.node} ${node.gpu_type}`} columns=${gpu_node_columns()}
+            search=${(node) => `${node.node} ${node.gpu_type}`} empty="The cluster manager has told no node yet." />
+    </>`;
+}
+
 // --- tenants and history
 
 const tenant_columns = [
@@ -305,7 +348,7 @@ function History({ state }) {
 
 export function Cluster({ state }) {
     return html`<${Jobs} state=${state} /><${Waiting} state=${state} /><${Datasets} state=${state} /><${Remote} state=${state} />
-        <${Nodes} state=${state} /><${Tenants} state=${state} /><${History} state=${state} />`;
+        <${Nodes} state=${state} /><${GpuNodes} state=${state} /><${Tenants} state=${state} /><${History} state=${state} />`;
 }
 
 export const sections = () =>
@@ -315,6 +358,7 @@ export const sections = () =>
         ["datasets", "Datasets"],
         ["remote", "Remote"],
         ["nodes", "Nodes"],
+        store.state.runs_jobs && ["gpu-nodes", "GPU nodes"],
         store.state.runs_jobs && ["tenants", "Tenants"],
         ["history", "History"],
     ].filter(Boolean);

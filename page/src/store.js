@@ -28,6 +28,7 @@ const initial = () => ({
     runs_jobs: false,
     policy: "",
     tenants: [],
+    gpu_nodes: [],
     history: [],
     tasks: new Map(), // by the dataset that is being warmed
     whys: new Map(), // by the number of the submitted job
@@ -130,12 +131,13 @@ export async function refresh_slow() {
     const status = await ask_status();
     const change = { status, runs_jobs: status.policy !== undefined };
     if (change.runs_jobs) {
-        const [queue, history, tenants] = await Promise.all([
+        const [queue, history, tenants, gpu_nodes] = await Promise.all([
             ask("GET", "/v1/queue"),
             ask("GET", "/v1/history?limit=200"),
             ask("GET", "/v1/tenants"),
+            ask("GET", "/v1/gpu-nodes"),
         ]);
-        Object.assign(change, { queue: queue.jobs, policy: queue.policy, history: history.jobs, tenants: tenants.tenants });
+        Object.assign(change, { queue: queue.jobs, policy: queue.policy, history: history.jobs, tenants: tenants.tenants, gpu_nodes: gpu_nodes.nodes });
     }
     update(change);
 }

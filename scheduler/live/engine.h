@@ -52,6 +52,12 @@ struct NodeInventory {
     bool operator==(const NodeInventory&) const = default;
 };
 
+// Commands by which an operator drains a node and takes it back. Empty: Larder drains the nodes itself.
+struct DrainCommands {
+    std::string drain;
+    std::string undrain;
+};
+
 struct EngineEvent {
     enum class Kind : std::uint8_t {
         pending,  // the cluster manager has it, but it has not begun, for the reason in `message`
@@ -129,6 +135,10 @@ public:
     virtual void recorded([[maybe_unused]] std::uint64_t events) {}
     // False while nobody carries out what the engine is told, so that no attempt can begin.
     virtual bool is_connected() const { return true; }
+    // Returns the commands by which this node's cluster manager drains it. unavailable: they are not known yet.
+    virtual Result<DrainCommands> drain_commands([[maybe_unused]] const std::string& node) const {
+        return DrainCommands{};
+    }
     // Drops all data about a job's attempts. The scheduler does not ask about them again.
     virtual void forget(JobId job) = 0;
     // Returns where an attempt's output is, for people: a path of this machine, or a URL; empty: nowhere.

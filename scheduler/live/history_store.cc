@@ -25,7 +25,7 @@ namespace json = boost::json;
 namespace {
 
 // New keys that a record may lack do not raise the version.
-constexpr std::uint64_t kVersion = 3;
+constexpr std::uint64_t kVersion = 4;
 // One write of `job-numbers` reserves this many numbers. If the queue is lost, at most that many numbers are skipped.
 constexpr JobId kNumbersReserved = 100;
 // Address space. Rows take a part of it only (JobQueue::kBytesMax), as LMDB needs free pages for each change.
@@ -40,6 +40,7 @@ constexpr std::string_view kTenant = "tenant/";
 // Before the jobs, whose rows name types of GPUs.
 constexpr std::string_view kNode = "agent-node/";
 static_assert(kNode < kJob);
+constexpr std::string_view kDrain = "drained-node/";
 
 Result<FileDescriptor> lock(const std::string& directory) {
     std::error_code error;
@@ -127,6 +128,10 @@ std::vector<Row> rows_of(const LiveRecord& change, std::span<const std::string> 
         json::object row = row_json(*node);
         row["is_usable"] = node->usable;
         rows.back().text = json_text(row);
+    }
+    for (const auto& [name, drain] : change.drains) {
+        rows.push_back({std::string(kDrain) + name, std::nullopt});
+        if (drain) rows.back().text = json_text(json::object{{"by", drain->by}, {"since_unix_s", drain->since_s}});
     }
     for (const auto& [id, job] : change.jobs) {
         rows.push_back({key_of(id), std::nullopt});
@@ -251,6 +256,10 @@ Result<void> HistoryStore::load_row(std::string_view key, std::string_view text)
             if (!node.gpu_type.empty() && std::ranges::find(types, node.gpu_type) == types.end())
                 types.push_back(node.gpu_type);
             found_.nodes[std::string(key.substr(kNode.size()))] = std::move(node);
+        } else if (key.starts_with(kDrain)) {
+            found_.drains[std::string(key.substr(kDrain.size()))] =
+                NodeDrain{.by = std::string(object->at("by").as_string()),
+                          .since_s = object->at("since_unix_s").to_number<double>()};
         } else if (key.starts_with(kTenant)) {
             found_.tenants[std::string(key.substr(kTenant.size()))] = gpu_time_of_row(*object);
         } else {

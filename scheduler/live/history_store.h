@@ -7,6 +7,7 @@
 //   queue                {"id", "first"}: the queue's random identity, and the first number given under it; lower
 //                        numbers are from an older version, which had no identities; since version 2
 //   numbers              {"last"}: the highest number given; since version 2
+//   drained-node/NAME    {"by", "since_unix_s"}: a node that an operator has drained; since version 4
 //   job/NUMBER           a job's record; NUMBER has twenty digits, so that rows sort by number
 //   agent-node/NAME      {"gpus", "gpu_type", "labels"}: a node that only the cluster manager knows; since version 3
 //   tenant/NAME          {"interval", "gpu_s_by_interval"}: the tenant's GPU time

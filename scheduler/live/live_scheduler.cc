@@ -53,6 +53,9 @@ LiveScheduler::LiveScheduler(LiveOptions options, Engine& engine, allocator::Clu
       queue_(options_.cluster, *options_.placer, options_.history_max, options_.queue_bytes_max) {}
 
 void LiveScheduler::restore(const LiveRecord& found, Moment now) {
+    for (const auto& [name, drain] : found.drains) {
+        if (drain) drains_.emplace(name, *drain);
+    }
     if (options_.cluster.is_open) {
         // Records name types by their place in this list.
         if (!found.gpu_types.empty()) options_.cluster.gpu_types = found.gpu_types;
@@ -60,12 +63,14 @@ void LiveScheduler::restore(const LiveRecord& found, Moment now) {
             if (!inventory) continue;
             inventory_.emplace(name, *inventory);
             set_node(name, *inventory);
-            for (const std::uint32_t n : queue_.nodes_named(name)) set_usable(n, inventory->usable);
+            if (!inventory->usable) closed_by_engine_.insert(name);
+            update_usable(name);
         }
         for (const auto& [_, job] : found.jobs) {
             if (job && is_with_engine(job->phase) && job->held) restore_nodes_of(*job->held);
         }
     }
+    for (const auto& [name, _] : drains_) update_usable(name);
     // Rows of a former configuration, with which the nodes were the agent's.
     for (const auto& [name, _] : found.nodes) {
         if (!inventory_.contains(name)) unsaved_nodes_.insert(name);
@@ -147,6 +152,51 @@ void LiveScheduler::cancel(JobId job, const std::string& by, Moment now, Done do
     decision_due_ = true;
     wait_for_save_.push_back(std::move(done));
     save();
+}
+
+Result<void> LiveScheduler::check_node(const std::string& node) const {
+    const bool is_known = options_.cluster.is_open ? inventory_.contains(node) : !queue_.nodes_named(node).empty();
+    if (is_known) return {};
+    return fail(ErrorCode::not_found, "no jobs run on a node \"" + node + "\": larder node ls --gpus lists the nodes");
+}
+
+void LiveScheduler::drain(const std::string& node, const std::string& by, Moment now, const Done& done) {
+    if (auto known = check_node(node); !known) return done(known);
+    const auto commands = engine_.drain_commands(node);
+    if (!commands) return done(std::unexpected(commands.error()));
+    if (!commands->drain.empty()) {
+        return done(
+            fail(ErrorCode::unsupported,
+                 "node \"" + node + "\" is drained by its cluster manager, which Larder follows: " + commands->drain));
+    }
+    if (drains_.try_emplace(node, NodeDrain{.by = by, .since_s = now.unix_s}).second) {
+        unsaved_drains_.insert(node);
+        update_usable(node);
+        // Also if the engine had closed the node before: a job that was to get GPUs there waits for others now.
+        queue_.close_node(node, "was drained by " + by, now.unix_s);
+        decision_due_ = true;
+        log_info("a node was drained", {{"node", node}, {"by", by}});
+    }
+    when_saved(done);
+}
+
+void LiveScheduler::undrain(const std::string& node, const std::string& by, const Done& done) {
+    if (drains_.erase(node) == 0) {
+        if (auto known = check_node(node); !known) return done(known);
+        const auto commands = engine_.drain_commands(node);
+        if (!commands) return done(std::unexpected(commands.error()));
+        if (commands->undrain.empty()) {
+            return done(fail(ErrorCode::not_found, "node \"" + node + "\" is not drained"));
+        }
+        return done(fail(
+            ErrorCode::unsupported,
+            "node \"" + node + "\" is taken back by its cluster manager, which Larder follows: " + commands->undrain));
+    }
+    unsaved_drains_.insert(node);
+    update_usable(node);
+    decision_due_ = true;
+    log_info("a node was taken back", {{"node", node}, {"by", by}});
+    when_saved(done);
 }
 
 void LiveScheduler::when_saved(Done done) {
@@ -233,8 +283,12 @@ void LiveScheduler::take_node_event(const EngineEvent& event, Moment now) {
     if (options_.cluster.is_open && event.inventory) take_inventory(event.node, *event.inventory, now);
     if (event.kind == Kind::node_resized) return;
     const bool usable = event.kind == Kind::node_back || event.kind == Kind::node_added;
-    bool changed = false;
-    for (const std::uint32_t n : queue_.nodes_named(event.node)) changed = set_usable(n, usable) || changed;
+    if (usable) {
+        closed_by_engine_.erase(event.node);
+    } else {
+        closed_by_engine_.insert(event.node);
+    }
+    const bool changed = update_usable(event.node);
     const auto known = inventory_.find(event.node);
     if (known != inventory_.end() && std::exchange(known->second.usable, usable) != usable) {
         unsaved_nodes_.insert(event.node);
@@ -248,6 +302,13 @@ void LiveScheduler::take_node_event(const EngineEvent& event, Moment now) {
     if (!usable) queue_.close_node(event.node, what, now.unix_s);
     log_warn("a node " + what, {{"node", event.node}, {"why", event.message}});
     if (is_removed) remove_node(event.node, now);
+}
+
+bool LiveScheduler::update_usable(const std::string& node) {
+    const bool usable = !closed_by_engine_.contains(node) && !drains_.contains(node);
+    bool changed = false;
+    for (const std::uint32_t n : queue_.nodes_named(node)) changed = set_usable(n, usable) || changed;
+    return changed;
 }
 
 // Returns false if nothing has changed.
@@ -273,6 +334,7 @@ void LiveScheduler::take_inventory(const std::string& node, const NodeInventory&
 void LiveScheduler::remove_node(const std::string& node, Moment now) {
     queue_.stop_on_removed_node(node, now.unix_s);
     if (inventory_.erase(node) > 0) removed_nodes_.insert(node);
+    closed_by_engine_.erase(node);
     unsaved_nodes_.insert(node);
     for (const std::uint32_t n : queue_.nodes_named(node)) {
         options_.cluster.nodes[n].gpus = 0;
@@ -310,7 +372,7 @@ void LiveScheduler::set_node(const std::string& name, const NodeInventory& inven
     const std::uint32_t type = type_named(inventory.gpu_type.empty() ? options_.gpu_type : inventory.gpu_type);
     const auto same_name = queue_.nodes_named(name);
     const std::vector<std::uint32_t> nodes(same_name.begin(), same_name.end());
-    bool usable = true;
+    bool usable = !drains_.contains(name);
     bool found = false;
     for (const std::uint32_t n : nodes) {
         GpuNode& node = gpus.nodes[n];
@@ -446,7 +508,7 @@ void LiveScheduler::count_waits() {
 // Puts all changes on record, then carries them out.
 void LiveScheduler::save() {
     if (saving_) return;
-    if (queue_.unsaved().empty() && unsaved_nodes_.empty() && !progress_unsaved_) {
+    if (queue_.unsaved().empty() && unsaved_nodes_.empty() && unsaved_drains_.empty() && !progress_unsaved_) {
         for (const Done& done : std::exchange(wait_for_save_, {})) done({});
         return tell_engine(events_taken_);
     }
@@ -454,6 +516,7 @@ void LiveScheduler::save() {
     std::set<std::string> nodes = add_unsaved_nodes(change);
     // The jobs may have GPUs of any of these nodes, so they come with the last of them.
     if (!unsaved_nodes_.empty()) return save_nodes(std::move(change), std::move(nodes));
+    std::set<std::string> drains = add_unsaved_drains(change);
     queue_.note_cells();
     std::vector<JobId> dropped;
     for (const JobId id : queue_.unsaved()) {
@@ -471,14 +534,16 @@ void LiveScheduler::save() {
     progress_unsaved_ = false;
     saving_ = true;
     auto waiting = std::exchange(wait_for_save_, {});
-    save_(std::move(change), [this, dropped = std::move(dropped), nodes = std::move(nodes), with_progress,
-                              events = events_taken_, waiting = std::move(waiting)](const Result<void>& result) {
-        saving_ = false;
-        finish_save(dropped, nodes, with_progress, events, result);
-        answer_waiting(waiting, result);
-        // Save the next change now, so that its callers wait only for the disk, not for a tick.
-        if (!wait_for_save_.empty()) save();
-    });
+    save_(std::move(change),
+          [this, dropped = std::move(dropped), nodes = std::move(nodes), drains = std::move(drains), with_progress,
+           events = events_taken_, waiting = std::move(waiting)](const Result<void>& result) {
+              saving_ = false;
+              if (!result) unsaved_drains_.insert(drains.begin(), drains.end());
+              finish_save(dropped, nodes, with_progress, events, result);
+              answer_waiting(waiting, result);
+              // Save the next change now, so that its callers wait only for the disk, not for a tick.
+              if (!wait_for_save_.empty()) save();
+          });
 }
 
 // Moves some of the unsaved nodes to the change, as a store takes changes of a limited size only. Returns their names.
@@ -497,6 +562,14 @@ std::set<std::string> LiveScheduler::add_unsaved_nodes(LiveRecord& change) {
     }
     if (!nodes.empty()) change.gpu_types = options_.cluster.gpu_types;
     return nodes;
+}
+
+std::set<std::string> LiveScheduler::add_unsaved_drains(LiveRecord& change) {
+    for (const std::string& node : unsaved_drains_) {
+        const auto at = drains_.find(node);
+        change.drains.emplace(node, at == drains_.end() ? std::nullopt : std::optional(at->second));
+    }
+    return std::exchange(unsaved_drains_, {});
 }
 
 void LiveScheduler::save_nodes(LiveRecord change, std::set<std::string> nodes) {
@@ -692,6 +765,7 @@ Why LiveScheduler::why(const JobRecord& job, Moment now) const {
                            .cluster = options_.cluster,
                            .placer = *options_.placer,
                            .tenants = options_.tenants,
+                           .drains = drains_,
                            .view = view,
                            .bound = allocator::rate_bound(cluster_.planned_state(), cluster_.plan(), job.asked.name),
                            .policy = options_.policy->name(),

@@ -20,6 +20,7 @@
 #include "base/error.h"
 #include "scheduler/live/engine.h"
 #include "scheduler/live/live_snapshot.h"
+#include "scheduler/live/node_drain.h"
 #include "scheduler/live/queue.h"
 #include "scheduler/live/why.h"
 #include "scheduler/policy.h"
@@ -35,8 +36,9 @@ struct KnownNode : NodeInventory {
 struct LiveRecord {
     std::map<JobId, std::optional<JobRecord>> jobs;  // nullopt: dropped from the history
     std::map<std::string, GpuTime> tenants;
-    std::map<std::string, std::optional<KnownNode>> nodes;  // of an open cluster; nullopt: removed
-    std::vector<std::string> gpu_types;                     // the cluster's; empty: they have not changed
+    std::map<std::string, std::optional<KnownNode>> nodes;   // of an open cluster; nullopt: removed
+    std::vector<std::string> gpu_types;                      // the cluster's; empty: they have not changed
+    std::map<std::string, std::optional<NodeDrain>> drains;  // by operators; nullopt: taken back
     JobId last_number = 0;  // set when read from the store: the highest number given so far
 };
 
@@ -81,9 +83,16 @@ public:
     // Calls `done` at once with an error, or else once the jobs are on record or could not be put there.
     void submit(std::span<const Submission> jobs, const Submitter& by, Moment now, Submitted done);
     void cancel(JobId job, const std::string& by, Moment now, Done done);
+    // drain() keeps further jobs off a node, and lets those that run there go on. undrain() takes the node back. Both
+    // call `done` as cancel() does. not_found: there is no such node, or it is not drained. unsupported: its cluster
+    // manager drains it; the error has the command. unavailable: whether it does is not known yet.
+    void drain(const std::string& node, const std::string& by, Moment now, const Done& done);
+    void undrain(const std::string& node, const std::string& by, const Done& done);
     void tick(Moment now);
     // True if all changes are on record, except the progress of running jobs, which is saved now and then.
-    bool all_saved() const { return !saving_ && queue_.unsaved().empty() && unsaved_nodes_.empty(); }
+    bool all_saved() const {
+        return !saving_ && queue_.unsaved().empty() && unsaved_nodes_.empty() && unsaved_drains_.empty();
+    }
     // Calls `done` once all changes so far are on record or could not be put there.
     void when_saved(Done done);
 
@@ -92,6 +101,7 @@ public:
     const LiveOptions& options() const { return options_; }
     // The nodes as the cluster manager describes them; empty: the nodes are configured.
     const std::map<std::string, KnownNode>& inventory() const { return inventory_; }
+    const NodeDrains& drains() const { return drains_; }
     Why why(const JobRecord& job, Moment now) const;
     std::string output_of(const JobRecord& job) const { return engine_.output_of(job.id, job.attempt); }
 
@@ -111,6 +121,10 @@ private:
     void stop_orphans();
     void take_node_event(const EngineEvent& event, Moment now);
     bool set_usable(std::uint32_t n, bool usable);
+    // Makes a node usable if neither an operator nor the engine keeps jobs off it. Returns false if nothing has
+    // changed.
+    bool update_usable(const std::string& node);
+    Result<void> check_node(const std::string& node) const;
     void take_inventory(const std::string& node, const NodeInventory& inventory, Moment now);
     void remove_node(const std::string& node, Moment now);
     void set_node(const std::string& name, const NodeInventory& inventory);
@@ -128,6 +142,7 @@ private:
     std::set<std::string> add_unsaved_nodes(LiveRecord& change);
     void save_nodes(LiveRecord change, std::set<std::string> nodes);
     void note_failed_save(const std::set<std::string>& nodes, const Error& error);
+    std::set<std::string> add_unsaved_drains(LiveRecord& change);
     static void answer_waiting(const std::vector<Done>& waiting, const Result<void>& result);
     // `dropped`: the jobs that were removed from the history.
     void finish_save(std::span<const JobId> dropped, const std::set<std::string>& nodes, bool with_progress,
@@ -148,7 +163,10 @@ private:
     JobQueue queue_;
     std::map<std::string, KnownNode> inventory_;
     std::set<std::string> unsaved_nodes_;
-    std::set<std::string> removed_nodes_;  // known to the queue still, as jobs had GPUs there
+    NodeDrains drains_;
+    std::set<std::string> unsaved_drains_;
+    std::set<std::string> closed_by_engine_;  // nodes that it has told lost, drained or removed
+    std::set<std::string> removed_nodes_;     // known to the queue still, as jobs had GPUs there
     bool removed_are_swept_ = false;
     std::vector<std::uint32_t> free_slots_;  // of nodes that were removed
     bool places_changed_ = false;            // nodes have other GPUs since the queue was told

@@ -32,12 +32,14 @@ constexpr Roles kSubmitters =
 constexpr Roles kReaders =
     kSubmitters | static_cast<Roles>(Role::viewer) | static_cast<Roles>(Role::job) | static_cast<Roles>(Role::node);
 
+constexpr Roles kOperators = static_cast<Roles>(Role::operator_);
+
 constexpr std::size_t kJobsMax = 1000;  // of one submission
 constexpr std::size_t kHistoryShown = 100;
 
 constexpr std::uint64_t kOutputBytesMax = 512u << 10;  // of one answer
 
-enum class Answer : std::uint8_t { submit, list, show, cancel, why, output, history, nodes, tenants };
+enum class Answer : std::uint8_t { submit, list, show, cancel, why, output, history, nodes, tenants, drain, undrain };
 
 constexpr std::array kRoutes{
     allocator::Extension::Route{"POST", "/v1/queue", "", kSubmitters},
@@ -49,6 +51,8 @@ constexpr std::array kRoutes{
     allocator::Extension::Route{"GET", "/v1/history", "limit", kReaders},
     allocator::Extension::Route{"GET", "/v1/gpu-nodes", "", kReaders},
     allocator::Extension::Route{"GET", "/v1/tenants", "", kReaders},
+    allocator::Extension::Route{"PUT", "/v1/gpu-nodes/{name}/drain", "", kOperators},
+    allocator::Extension::Route{"DELETE", "/v1/gpu-nodes/{name}/drain", "", kOperators},
 };
 
 constexpr std::array kEventKinds{
@@ -78,6 +82,31 @@ json::object with_submitter(const JobRecord& job) {
         job.asked.user ? allocator::local_user_name(job.asked.user->uid) : job.asked.submitter;
     if (!submitter.empty()) object["submitter"] = submitter;
     return object;
+}
+
+json::object to_json(const NodeDrain& drain) {
+    return {{"by", drain.by}, {"since_unix_s", drain.since_s}};
+}
+
+// Counts the jobs that are with the engine by the nodes and the type of their GPUs.
+using NodeAndType = std::pair<std::string_view, std::string_view>;
+std::map<NodeAndType, std::uint64_t> jobs_by_node(const JobQueue& queue) {
+    std::map<NodeAndType, std::uint64_t> counts;
+    for (const JobRecord* const job : queue.holders().records()) {
+        if (!is_with_engine(job->phase) || !job->held) continue;
+        for (const NamedGpus& share : job->in_use().gpus) ++counts[{share.node, job->held->gpu_type}];
+    }
+    return counts;
+}
+
+std::uint64_t jobs_on(const JobQueue& queue, std::string_view node) {
+    std::uint64_t count = 0;
+    for (const auto& [place, jobs] : jobs_by_node(queue)) count += place.first == node ? jobs : 0;
+    return count;
+}
+
+std::string author_of(const HttpRequest& request) {
+    return request.authenticated_as.empty() ? "somebody" : request.authenticated_as;
 }
 
 // The lists leave the log out; the answer for a single job has it.
@@ -136,6 +165,8 @@ void QueueApi::answer(std::size_t route, const HttpRequest& request, const std::
     if (which == Answer::history) return respond(history(request));
     if (which == Answer::nodes) return respond(nodes());
     if (which == Answer::tenants) return respond(tenants());
+    if (which == Answer::drain) return drain(name, request, respond);
+    if (which == Answer::undrain) return undrain(name, request, respond);
     const auto id = scheduler_.queue().find(name);
     if (!id) return respond(http_error(id.error()));
     const JobRecord& job = scheduler_.queue().jobs().at(*id);
@@ -235,6 +266,7 @@ HttpResponse QueueApi::list() const {
 
 HttpResponse QueueApi::nodes() const {
     const LiveOptions& options = scheduler_.options();
+    const auto jobs = jobs_by_node(scheduler_.queue());
     json::array nodes;
     for (std::uint32_t n = 0; n < options.cluster.nodes.size(); ++n) {
         const GpuNode& node = options.cluster.nodes[n];
@@ -246,14 +278,39 @@ HttpResponse QueueApi::nodes() const {
         if (is_told) {
             for (const auto& [key, label] : told->second.labels) labels[key] = label;
         }
-        nodes.push_back(json::object{{"node", node.name},
-                                     {"gpus", node.gpus},
-                                     {"gpu_type", options.cluster.gpu_types[node.gpu_type]},
-                                     {"free_gpus", std::popcount(options.placer->free_on(n))},
-                                     {"is_usable", node.usable},
-                                     {"labels", std::move(labels)}});
+        const std::string& gpu_type = options.cluster.gpu_types[node.gpu_type];
+        const auto running = jobs.find({node.name, gpu_type});
+        json::object row{{"node", node.name},          {"gpus", node.gpus},
+                         {"gpu_type", gpu_type},       {"free_gpus", std::popcount(options.placer->free_on(n))},
+                         {"is_usable", node.usable},   {"jobs", running == jobs.end() ? 0 : running->second},
+                         {"labels", std::move(labels)}};
+        const auto drained = scheduler_.drains().find(node.name);
+        if (drained != scheduler_.drains().end()) row["drained"] = to_json(drained->second);
+        nodes.push_back(std::move(row));
     }
     return json_response({{"nodes", std::move(nodes)}});
+}
+
+void QueueApi::drain(const std::string& node, const HttpRequest& request, const HttpRespond& respond) {
+    const bool is_new = !scheduler_.drains().contains(node);
+    const std::string by = author_of(request);
+    scheduler_.drain(node, by, now(), [this, node, by, is_new, respond](const Result<void>& done) {
+        if (!done) return respond(http_error(done.error()));
+        if (is_new) events_.add(EventKind::node_drained, node, "takes no further job: drained by " + by);
+        const auto drained = scheduler_.drains().find(node);
+        // It may have been taken back since.
+        const NodeDrain drain = drained == scheduler_.drains().end() ? NodeDrain{.by = by} : drained->second;
+        respond(
+            json_response({{"node", node}, {"jobs", jobs_on(scheduler_.queue(), node)}, {"drained", to_json(drain)}}));
+    });
+}
+
+void QueueApi::undrain(const std::string& node, const HttpRequest& request, const HttpRespond& respond) {
+    const std::string by = author_of(request);
+    scheduler_.undrain(node, by, [this, node, by, respond](const Result<void>& done) {
+        if (done) events_.add(EventKind::node_undrained, node, "takes jobs again: taken back by " + by);
+        respond(done_response(done));
+    });
 }
 
 HttpResponse QueueApi::tenants() const {
@@ -307,8 +364,8 @@ HttpResponse QueueApi::show(const JobRecord& job) const {
 }
 
 void QueueApi::cancel(const JobRecord& job, const HttpRequest& request, const HttpRespond& respond) {
-    const std::string by = request.authenticated_as.empty() ? "somebody" : request.authenticated_as;
-    scheduler_.cancel(job.id, by, now(), [respond](const Result<void>& done) { respond(done_response(done)); });
+    scheduler_.cancel(job.id, author_of(request), now(),
+                      [respond](const Result<void>& done) { respond(done_response(done)); });
 }
 
 HttpResponse QueueApi::explain(const JobRecord& job) const {

@@ -41,6 +41,8 @@ private:
     HttpResponse list() const;
     HttpResponse nodes() const;
     HttpResponse tenants() const;
+    void drain(const std::string& node, const HttpRequest& request, const HttpRespond& respond);
+    void undrain(const std::string& node, const HttpRequest& request, const HttpRespond& respond);
     HttpResponse show(const JobRecord& job) const;
     void cancel(const JobRecord& job, const HttpRequest& request, const HttpRespond& respond);
     HttpResponse explain(const JobRecord& job) const;

@@ -1,7 +1,9 @@
 #include "scheduler/live/why.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -66,7 +68,9 @@ std::string holders_text(const JobRecord& waiting, const WhyContext& context, bo
 struct Free {
     std::uint64_t free = 0;
     std::uint64_t all = 0;
-    std::uint64_t lost = 0;  // on nodes that are not usable
+    std::uint64_t drained = 0;  // on nodes that operators have drained
+    std::set<std::string_view> drained_nodes;
+    std::uint64_t lost = 0;  // on other nodes that are not usable
 };
 
 Free free_gpus(const JobRecord& job, const WhyContext& context) {
@@ -77,10 +81,25 @@ Free free_gpus(const JobRecord& job, const WhyContext& context) {
         for (const GpuNode& node : context.cluster.nodes) {
             if (node.gpu_type != type) continue;
             sum.all += node.gpus;
-            sum.lost += node.usable ? 0 : node.gpus;
+            if (node.usable) continue;
+            const bool is_drained = context.drains.contains(node.name);
+            (is_drained ? sum.drained : sum.lost) += node.gpus;
+            if (is_drained && node.gpus > 0) sum.drained_nodes.insert(node.name);
         }
     }
     return sum;
+}
+
+// Returns a text such as "2 drained nodes (n1, n2)".
+std::string drained_text(const std::set<std::string_view>& nodes) {
+    std::string names;
+    std::size_t named = 0;
+    for (const std::string_view node : nodes) {
+        if (++named > kNamedMax) break;
+        names += (names.empty() ? "" : ", ") + std::string(node);
+    }
+    if (nodes.size() > kNamedMax) names += " and " + std::to_string(nodes.size() - kNamedMax) + " more";
+    return std::to_string(nodes.size()) + (nodes.size() == 1 ? " drained node (" : " drained nodes (") + names + ")";
 }
 
 std::uint64_t waiting_before(const JobRecord& job, const WhyContext& context) {
@@ -102,6 +121,18 @@ std::uint64_t place_of(const JobRecord& job, const WhyContext& context) {
     return place;
 }
 
+// Returns the GPUs of an allotment that others get when its job ends.
+std::uint32_t usable_gpus(const Allotment& held, const WhyContext& context) {
+    std::uint32_t count = 0;
+    for (const NamedGpus& share : held.gpus) {
+        const auto nodes = context.queue.nodes_named(share.node);
+        const bool is_usable =
+            std::ranges::any_of(nodes, [&](std::uint32_t n) { return context.cluster.nodes[n].usable; });
+        if (is_usable) count += static_cast<std::uint32_t>(std::popcount(share.gpus));
+    }
+    return count;
+}
+
 // Returns when enough GPUs are free for the job, as if no other job waited; nullopt if too few of those that have them
 // have a known end.
 std::optional<double> earliest_start_s(const JobRecord& job, const WhyContext& context) {
@@ -114,7 +145,8 @@ std::optional<double> earliest_start_s(const JobRecord& job, const WhyContext& c
         const auto rates = context.view.jobs.find(holder.asked.name);
         if (rates == context.view.jobs.end() || rates->second.predicted <= 0) continue;
         if (!std::isfinite(holder.remaining_bytes())) continue;
-        ends.emplace_back(context.now_s + holder.remaining_bytes() / rates->second.predicted, holder.held->count);
+        ends.emplace_back(context.now_s + holder.remaining_bytes() / rates->second.predicted,
+                          usable_gpus(*holder.held, context));
     }
     std::ranges::sort(ends);
     double start_s = std::max(context.now_s, job.not_before_s);
@@ -152,6 +184,8 @@ Why why_waiting(const JobRecord& job, const WhyContext& context) {
     const Free counts = free_gpus(job, context);
     const std::string state =
         gpus(counts.free) + " of " + std::to_string(counts.all) + " are free" +
+        (counts.drained > 0 ? ", " + std::to_string(counts.drained) + " are on " + drained_text(counts.drained_nodes)
+                            : "") +
         (counts.lost > 0 ? ", " + std::to_string(counts.lost) + " are on lost or drained nodes" : "");
     switch (job.waits_for) {
         case WaitsFor::gpus:

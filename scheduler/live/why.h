@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "allocator/rate_bound.h"
+#include "scheduler/live/node_drain.h"
 #include "scheduler/live/queue.h"
 #include "scheduler/live/storage_view.h"
 #include "scheduler/snapshot.h"
@@ -30,6 +31,7 @@ struct WhyContext {
     const GpuCluster& cluster;
     const Placer& placer;
     std::span<const Tenant> tenants;
+    const NodeDrains& drains;
     const StorageView& view;
     allocator::RateBound bound;  // what limits the job if its rate is below f*
     std::string_view policy;

@@ -3,6 +3,7 @@ schema, and every documented answer is seen."""
 
 from __future__ import annotations
 
+import os
 import pathlib
 import time
 from collections.abc import Callable
@@ -72,6 +73,13 @@ def submit_jobs(ask: Callable[..., object]) -> None:
     ask("GET", "/v1/history?limit=0", None, 400)
     nodes = ask("GET", "/v1/gpu-nodes")["nodes"]
     assert nodes and all(node["is_usable"] for node in nodes)
+    drain = f"/v1/gpu-nodes/{nodes[0]['node']}/drain"
+    assert ask("PUT", drain)["jobs"] == 0
+    (drained,) = ask("GET", "/v1/gpu-nodes")["nodes"]
+    assert not drained["is_usable"] and drained["drained"]["by"] == f"local user {os.getuid()}"
+    ask("DELETE", drain)
+    ask("DELETE", drain, None, 404)
+    ask("PUT", "/v1/gpu-nodes/lost/drain", None, 404)
 
 
 def test_every_answer_fits_its_schema_and_all_documented_ones_are_seen(

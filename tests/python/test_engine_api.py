@@ -155,6 +155,16 @@ def test_nodes_of_the_agent_fit_their_schema(larder_bin: pathlib.Path, tmp_path:
         assert started.ask("POST", "/v1/engine/events", body).status == 200
         (left,) = started.ask("GET", "/v1/gpu-nodes").json()["nodes"]
         assert (left["node"], left["gpus"], left["gpu_type"]) == ("n2", 2, "gpu")
+        assert started.ask("PUT", "/v1/gpu-nodes/n2/drain").status == 200, "the agent has no command for it"
+        assert started.ask("DELETE", "/v1/gpu-nodes/n2/drain").status == 200
+        commands = {"drain_command": "cordon {node}", "undrain_command": "uncordon {node}"}
+        node["node"] = "n2"
+        assert engine.fits_request("POST", "/v1/engine/attach", state | commands)
+        assert started.ask("POST", "/v1/engine/attach", state | commands).status == 200
+        for method, command in (("PUT", ": cordon n2"), ("DELETE", ": uncordon n2")):
+            refused = started.ask(method, "/v1/gpu-nodes/n2/drain")
+            assert (refused.status, refused.json()["error"]["message"].endswith(command)) == (501, True), refused.body
+        assert started.ask("POST", "/v1/engine/attach", state | {"drain_command": "cordon {node}"}).status == 400
         refused = started.ask("POST", "/v1/engine/attach", {"agent": "a", "nodes": NODES, "attempts": []})
         assert refused.status == 400 and refused.json()["error"]["message"].startswith("nodes[0]: gpus is missing")
     finally:

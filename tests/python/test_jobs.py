@@ -626,6 +626,40 @@ def test_logs_show_latest_attempt_and_follow_to_its_end(start_cluster: Callable[
     assert refused.returncode == 4 and "nobody" in refused.stderr
 
 
+def test_drained_node_takes_no_job_until_it_is_taken_back(start_cluster: Callable[..., Cluster]) -> None:
+    cluster = start_cluster("--scheduler.node.n1.gpus", "2", "--scheduler.node.n2.gpus", "2")
+    until_end = "while [ ! -e end ]; do sleep 0.01; done"
+    cluster.wait(cluster.submit("--name", "first", "--gpus", 2, script=until_end), "running")
+    (node,) = {place["node"] for place in cluster.job("first")["holds"]["placement"]}
+    other = {"n1": "n2", "n2": "n1"}[node]
+    assert cluster.larder("node", "drain", node) == f"{node} is drained: 1 job runs there still\n"
+    assert cluster.larder("node", "drain", other) == f"{other} is drained: no job runs there\n"
+    waits = cluster.submit("--name", "waits", "--gpus", 2, script="true")
+    while "4 are on 2 drained nodes (n1, n2)" not in cluster.larder("job", "why", waits):
+        time.sleep(0.02)
+    rows = {row.split()[0]: row for row in cluster.larder("node", "ls", "--gpus").splitlines()}
+    assert " ".join(rows[node].split()[1:8]) == "gpu 2 0 1 drained by local", rows
+    assert json.loads(cluster.larder("--json", "node", "drain", node))["jobs"] == 1
+    (cluster.directory / "end").touch()
+    cluster.wait("first", "succeeded")
+    assert cluster.job(waits)["state"] == "waiting", "a drained node stays drained"
+    assert cluster.larder("node", "undrain", node) == f"{node} takes jobs again\n"
+    held = cluster.wait(waits, "succeeded")
+    assert f"2 GPUs of {node}" in json.dumps(held["log"])
+    again = cluster.try_larder("node", "undrain", node)
+    assert (again.returncode, f'node "{node}" is not drained' in again.stderr) == (4, True), again.stderr
+    unknown = cluster.try_larder("node", "drain", "n9")
+    assert (unknown.returncode, "larder node ls --gpus lists the nodes" in unknown.stderr) == (4, True), unknown.stderr
+
+
+def test_allocator_without_jobs_says_who_drains_nodes(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    allocator = Allocator(larder_bin, tmp_path)
+    command = [larder_bin / "larder", "--allocator", allocator.socket, "node", "drain", "n1"]
+    refused = subprocess.run(command, capture_output=True, text=True)
+    assert refused.returncode == 1 and "scontrol update" in refused.stderr and "kubectl cordon" in refused.stderr
+    assert allocator.end() == 0
+
+
 def test_first_start_logs_no_warning(start_cluster: Callable[..., Cluster], tmp_path: pathlib.Path) -> None:
     cluster = start_cluster("--scheduler.gpus", "1", "--state", str(tmp_path / "state"))
     log = cluster.allocator.log.read_text()

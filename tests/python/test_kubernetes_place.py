@@ -209,6 +209,8 @@ def test_gang_waits_for_gpus_that_pods_of_others_have(cluster: PlaceCluster) -> 
         busy, free = PLACE_NODES[:2], PLACE_NODES[2]
         cluster.submit(*(cluster.pod(f"other-{node}", "none", node, GPUS - 1, labels={}) for node in busy))
         cluster.until(lambda: gpus() == dict.fromkeys(busy, 1) | {free: GPUS})
+        refused = cluster.allocator.ask("PUT", f"/v1/gpu-nodes/{free}/drain")
+        assert (refused.status, f"kubectl cordon {free}" in refused.json()["error"]["message"]) == (501, True), refused.body
         cluster.submit(cluster.gated_job("first"))
         cluster.until(lambda: cluster.state("first") == "running")
         assert cluster.places("first") == [free]

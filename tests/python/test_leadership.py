@@ -386,10 +386,15 @@ def test_jobs_of_an_agent_outlive_their_leader(
             return [allocators.larder("job", "show", job)["state"] for job in submitted]
 
         allocators.until(lambda: states() == ["running", "running", "waiting"], "do not run")
+        assert allocators.larder("node", "drain", "n1")["jobs"] == 2
         allocators.kill(leader)
         assert allocators.leader() != leader
         assert states() == ["running", "running", "waiting"]
+        (node,) = allocators.larder("node", "ls", "--gpus")["nodes"]
+        assert "drained" in node and node["jobs"] == 2, "it stays drained under the next leader"
         (tmp_path / "end").touch()
+        allocators.until(lambda: states() == ["succeeded", "succeeded", "waiting"], "a drained node takes jobs")
+        allocators.larder("node", "undrain", "n1")
         allocators.until(lambda: states() == ["succeeded"] * 3, "do not end")
         runs = [path.read_text() for path in sorted(tmp_path.glob("runs-*"))]
         assert runs == ["began\n"] * 3

@@ -233,6 +233,39 @@ def test_operator_cancels_a_job(browser: Browser, site: Site) -> None:
     assert site.allocator.ask("GET", "/v1/queue/next").json()["state"] == "cancelled"
 
 
+def test_operator_drains_a_node_and_takes_it_back(
+    browser: Browser, larder_bin: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    site = Site(larder_bin, tmp_path, "--access.anyone_reads", "true")
+    site.submit("trainer", gpus=2)
+    machine = site.allocator.ask("GET", "/v1/gpu-nodes").json()["nodes"][0]["node"]
+    browser.open(site.url)
+    browser.until(lambda: browser.row("GPU nodes", machine).get("Jobs") == "1", "no node with the job")
+    assert "Drain" not in browser.text("#gpu-nodes"), "for operators only"
+    sign_in(browser, site, "operator")
+    browser.press(f"Drain {machine}")
+    browser.until_text("dialog", f"Drain node {machine}? It takes no further job")
+    browser.press("Yes")
+    browser.until_text(".said", f"node {machine} is drained")
+    browser.until(lambda: "drained by a-operator" in browser.row("GPU nodes", machine).get("State", ""), "not shown as drained")
+    assert browser.row("GPU nodes", machine)["Free"] == "0" and "1 drained" in browser.text("#gpu-nodes")
+    site.submit("next")
+    why = "on 1 drained node"
+    browser.until(lambda: why in browser.row("Waiting jobs", "next").get("Why", ""), "the reason is not shown")
+    assert site.allocator.ask("GET", "/v1/queue/trainer").json()["state"] == "running", "it goes on"
+    site.allocator.kill()
+    site.allocator = site.start()
+    browser.until_text(".connection", "live")
+    browser.until(lambda: "drained" in browser.row("GPU nodes", machine).get("State", ""), "the restart took it back")
+    assert site.allocator.ask("GET", "/v1/queue/next").json()["state"] == "waiting"
+    browser.press(f"Undrain {machine}")
+    browser.until_text(".said", f"node {machine} takes jobs again")
+    browser.until(lambda: browser.row("GPU nodes", machine).get("State") == "takes jobs", "not shown as taken back")
+    browser.until(lambda: browser.row("GPU nodes", machine).get("Jobs") == "2", "the job does not start")
+    assert any(event["Event"] == "node undrained" for event in browser.cells("Events"))
+    site.end()
+
+
 def test_submitter_is_offered_to_cancel_own_jobs_only(
     browser: Browser, larder_bin: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:

@@ -430,6 +430,8 @@ def test_nodes_are_those_of_slurm(open_directory: pathlib.Path, larder_bin: path
 
     try:
         site.until(lambda: nodes() == {"n1": (2, 2, True), "n2": (2, 2, True)}, nodes)
+        refused = site.allocator.ask("PUT", "/v1/gpu-nodes/n1/drain")
+        assert (refused.status, "scontrol update nodename=n1 state=drain" in refused.json()["error"]["message"]) == (501, True)
         job = site.submit(until_file("go-nodes"), "--nodes=2", gpus=2)
         site.waits(job, "RUNNING")
         assert nodes() == {"n1": (2, 0, True), "n2": (2, 0, True)}

@@ -90,6 +90,15 @@ std::string AgentEngine::output_of(JobId job, std::uint32_t attempt) const {
     return replaced(replaced(options_.output_url, "{job}", std::to_string(job)), "{attempt}", std::to_string(attempt));
 }
 
+Result<DrainCommands> AgentEngine::drain_commands(const std::string& node) const {
+    if (sessions_ == 0) {
+        return fail(ErrorCode::unavailable,
+                    std::string(kNoAgent) + ", which tells whether Larder drains nodes: try again once it is");
+    }
+    return DrainCommands{.drain = replaced(drain_commands_.drain, "{node}", node),
+                         .undrain = replaced(drain_commands_.undrain, "{node}", node)};
+}
+
 std::string AgentEngine::warning() const {
     if (sessions_ == 0) return kNoAgent;
     if (is_silent_) return "agent " + agent_ + " of the cluster manager has not been heard of lately";
@@ -130,6 +139,7 @@ Result<std::string> AgentEngine::attach(const AgentState& state) {
     }
     agent_ = state.agent;
     agent_resizes_ = state.resizes;
+    drain_commands_ = state.drain_commands;
     ++sessions_;
     actions_.clear();
     last_action_ = 0;

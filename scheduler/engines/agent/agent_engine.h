@@ -40,6 +40,9 @@ struct AgentAction {
 struct AgentState {
     std::string agent;     // its name, for people
     bool resizes = false;  // it takes resizes
+    // By which people drain nodes with its cluster manager; {node} stands for the node's name. Empty: Larder drains
+    // them.
+    DrainCommands drain_commands;
     // node_back, node_added, node_drained or node_lost. A node that is left out is lost. If the nodes are the agent's,
     // it is removed once it is left out for the second time and has no attempts.
     std::vector<EngineEvent> nodes;
@@ -75,6 +78,7 @@ public:
     void resize(const EngineJob& job) override;
     std::vector<EngineEvent> poll() override;
     void recorded(std::uint64_t events) override;
+    Result<DrainCommands> drain_commands(const std::string& node) const override;
     void forget(JobId) override {}
     std::string output_of(JobId job, std::uint32_t attempt) const override;
     std::string warning() const override;
@@ -150,6 +154,7 @@ private:
     bool is_resumed_ = false;  // the scheduler has told us all of its attempts
     bool is_silent_ = false;
     bool agent_resizes_ = false;
+    DrainCommands drain_commands_;
 };
 
 }  // namespace larder::scheduler

@@ -242,10 +242,15 @@ Result<EngineEvent> read_engine_event(const json::object& object, const std::str
 
 Result<AgentState> read_agent_state(const json::object& object) {
     JsonReader reader(object, "");
-    AgentState state{.agent = reader.string("agent"), .resizes = false, .nodes = {}, .attempts = {}};
+    AgentState state{
+        .agent = reader.string("agent"), .resizes = false, .drain_commands = {}, .nodes = {}, .attempts = {}};
     const json::array& nodes = reader.array("nodes");
     const json::array& attempts = reader.array("attempts");
     state.resizes = reader.optional_boolean("resizes").value_or(false);
+    state.drain_commands = {.drain = text_of(reader, "drain_command"), .undrain = text_of(reader, "undrain_command")};
+    if (state.drain_commands.drain.empty() != state.drain_commands.undrain.empty()) {
+        reader.reject("undrain_command", "and drain_command must both be there, or neither");
+    }
     if (state.agent.empty() || state.agent.size() > 255) reader.reject("agent", "must be a name of 1 to 255 bytes");
     if (nodes.size() + attempts.size() > kEventsMax) reader.reject("attempts", "are too many");
     if (auto finished = reader.finish(); !finished) return std::unexpected(finished.error());

@@ -296,7 +296,12 @@ Result<void> PlaceAgent::attach() {
     json::array attempts;
     const std::vector<EngineEvent> events = jobs_.attempt_events();
     for (const EngineEvent& event : events) attempts.push_back(to_json(event));
-    const json::object state{{"agent", kAgent}, {"nodes", std::move(nodes)}, {"attempts", std::move(attempts)}};
+    const json::object state{
+        {"agent", kAgent},
+        {"drain_command", "scontrol update nodename={node} state=drain reason=\"drained by hand\""},
+        {"undrain_command", "scontrol update nodename={node} state=resume"},
+        {"nodes", std::move(nodes)},
+        {"attempts", std::move(attempts)}};
     const auto answer = ask(client_, "POST", "/v1/engine/attach", json_text(state));
     if (!answer) return std::unexpected(answer.error());
     if (answer->status != 200) return std::unexpected(error_of_response(*answer).within("attach to the allocator"));

@@ -217,6 +217,24 @@ TEST(HistoryStore, NodesOfTheClusterManagerAndTheirTypesAreFound) {
     EXPECT_EQ(store->found().jobs.at(12)->state.ran_s_by_type, (std::vector<double>{1, 4})) << "a100 has gone";
 }
 
+TEST(HistoryStore, DrainedNodesAreFoundUntilTheyAreTakenBack) {
+    const test::TempDirectory directory;
+    const auto open = [&] { return HistoryStore::open({.directory = directory / "state", .gpu_types = {}}).value(); };
+    const NodeDrain drain{.by = "ops", .since_s = 1.5e9};
+    {
+        const auto store = open();
+        LiveRecord change;
+        change.drains = {{"n1", drain}, {"n2", drain}};
+        ASSERT_TRUE(save(*store, change));
+        LiveRecord taken_back;
+        taken_back.drains["n2"] = std::nullopt;
+        ASSERT_TRUE(save(*store, taken_back));
+    }
+    const auto store = open();
+    ASSERT_EQ(store->found().drains.size(), 1u);
+    EXPECT_EQ(*store->found().drains.at("n1"), drain);
+}
+
 TEST(HistoryStore, QueueKeepsItsIdentityAndNewQueueHasAnother) {
     const test::TempDirectory directory;
     const auto open = [&] {

@@ -63,6 +63,7 @@ protected:
             }
         }
         for (const auto& [tenant, use] : change.tenants) record.tenants[tenant] = use;
+        for (const auto& [name, drain] : change.drains) record.drains.insert_or_assign(name, drain);
         for (const auto& [name, node] : change.nodes) {
             if (node) {
                 record.nodes.insert_or_assign(name, node);

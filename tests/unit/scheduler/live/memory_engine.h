@@ -33,6 +33,10 @@ public:
     std::vector<EngineEvent> poll() override { return std::exchange(events, {}); }
     void recorded(std::uint64_t count) override { recorded_events = count; }
     bool is_connected() const override { return connected; }
+    Result<DrainCommands> drain_commands(const std::string& node) const override {
+        if (drains_itself) return DrainCommands{.drain = "drain " + node, .undrain = "undrain " + node};
+        return DrainCommands{};
+    }
     void forget(JobId job) override { forgotten.push_back(job); }
     std::string output_of(JobId job, std::uint32_t attempt) const override {
         if (output_directory.empty()) return "";
@@ -56,6 +60,7 @@ public:
     void tell(EngineEvent event) { events.push_back(std::move(event)); }
     void tell_node(EngineEvent::Kind kind, const std::string& node) { events.push_back({.kind = kind, .node = node}); }
 
+    bool drains_itself = false;
     std::string output_directory = "output";  // empty: nowhere
     std::vector<Attempt> starts;
     std::map<Attempt, EngineJob> started;

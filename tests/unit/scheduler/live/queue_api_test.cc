@@ -140,6 +140,10 @@ TEST_F(QueueApiTest, RoleThatRegistersJobsRunsNone) {
     constexpr auto kJob = static_cast<allocator::Roles>(allocator::Role::job);
     constexpr auto kSubmitter = static_cast<allocator::Roles>(allocator::Role::submitter);
     for (const auto& route : api->routes()) {
+        if (route.path.ends_with("/drain")) {
+            EXPECT_EQ(route.roles, static_cast<allocator::Roles>(allocator::Role::operator_)) << route.method;
+            continue;
+        }
         const bool acts = route.method != "GET" || route.path.ends_with("/output");
         EXPECT_EQ((route.roles & kJob) != 0, !acts) << route.method << " " << route.path;
         EXPECT_NE(route.roles & kSubmitter, 0) << route.method << " " << route.path;
@@ -236,6 +240,31 @@ TEST_F(QueueApiTest, SubmitterIsCheckedAgainstTheRulesOfTheTenant) {
     EXPECT_EQ(ask(by_agent, job_body("g", tenant)).status, 403u) << "no agent runs the jobs of this allocator";
     EXPECT_EQ(ask(by_token("ci", "POST", {"v1", "queue"}), job_body("e", tenant)).status, 200u);
     EXPECT_EQ(ask(by_token("cd", "POST", {"v1", "queue"}), job_body("f", tenant)).status, 403u);
+}
+
+TEST_F(QueueApiTest, DrainedNodeIsListedWithItsJobsUntilItIsTakenBack) {
+    ASSERT_EQ(ask(by_user(1001, "POST", {"v1", "queue"}), job_body("mine")).status, 200u);
+    make_calls_until([this] { return !engine->starts.empty(); });
+    const auto answer = ask(by_token("ops", "PUT", {"v1", "gpu-nodes", "n1", "drain"}));
+    ASSERT_EQ(answer.status, 200u) << answer.body;
+    const json::value drained = json::parse(answer.body);
+    EXPECT_EQ(drained.at("jobs").as_int64(), 1);
+    EXPECT_EQ(drained.at("drained").at("by").as_string(), "ops");
+    const auto node = [this] {
+        return json::parse(ask(by_user(1001, "GET", {"v1", "gpu-nodes"})).body).at("nodes").at(0);
+    };
+    EXPECT_EQ(node().at("drained").at("by").as_string(), "ops");
+    EXPECT_FALSE(node().at("is_usable").as_bool());
+    EXPECT_EQ(node().at("jobs").as_int64(), 1);
+    EXPECT_EQ(ask(by_token("dan", "PUT", {"v1", "gpu-nodes", "n1", "drain"})).status, 200u);
+    EXPECT_EQ(node().at("drained").at("by").as_string(), "ops") << "the first one drained it";
+    EXPECT_EQ(ask(by_token("dan", "DELETE", {"v1", "gpu-nodes", "n1", "drain"})).status, 200u);
+    EXPECT_FALSE(node().as_object().contains("drained"));
+    EXPECT_TRUE(node().at("is_usable").as_bool());
+    EXPECT_EQ(ask(by_token("dan", "DELETE", {"v1", "gpu-nodes", "n1", "drain"})).status, 404u);
+    EXPECT_EQ(ask(by_token("dan", "PUT", {"v1", "gpu-nodes", "n9", "drain"})).status, 404u);
+    EXPECT_EQ(events.count(allocator::EventKind::node_drained), 1u);
+    EXPECT_EQ(events.count(allocator::EventKind::node_undrained), 1u);
 }
 
 }  // namespace

@@ -49,10 +49,13 @@ type EngineAction struct {
 
 // EngineState is all that an agent has.
 type EngineState struct {
-	Agent    string        `json:"agent"`
-	Resizes  bool          `json:"resizes"`
-	Nodes    []EngineEvent `json:"nodes"`
-	Attempts []EngineEvent `json:"attempts"`
+	Agent   string `json:"agent"`
+	Resizes bool   `json:"resizes"`
+	// The commands by which people drain a node and take it back; {node} stands for its name.
+	DrainCommand   string        `json:"drain_command,omitempty"`
+	UndrainCommand string        `json:"undrain_command,omitempty"`
+	Nodes          []EngineEvent `json:"nodes"`
+	Attempts       []EngineEvent `json:"attempts"`
 }
 
 // Submission is a job for the allocator's queue.

@@ -239,6 +239,7 @@ func (a *Agent) attach(ctx context.Context) error {
 	a.told = make(map[string]toldNode)
 	state := allocator.EngineState{
 		Agent: a.options.Name, Resizes: true,
+		DrainCommand: "kubectl cordon {node}", UndrainCommand: "kubectl uncordon {node}",
 		Nodes: []allocator.EngineEvent{}, Attempts: []allocator.EngineEvent{},
 	}
 	for _, name := range slices.Sorted(maps.Keys(withGPUs)) {

@@ -72,6 +72,18 @@ TEST_F(AgentEngineTest, AgentAttachesOnlyOnceTheSchedulerHasResumed) {
     attach();
 }
 
+TEST_F(AgentEngineTest, AgentTellsHowItsClusterManagerDrainsNodes) {
+    EXPECT_EQ(engine.drain_commands("n1").error().code, ErrorCode::unavailable);
+    attach();
+    EXPECT_EQ(engine.drain_commands("n1")->drain, "") << "Larder drains its nodes";
+    ASSERT_TRUE(engine.attach({.agent = "a",
+                               .drain_commands = {.drain = "cordon {node}", .undrain = "uncordon {node}"},
+                               .nodes = all_nodes(),
+                               .attempts = {}}));
+    EXPECT_EQ(engine.drain_commands("n1")->drain, "cordon n1");
+    EXPECT_EQ(engine.drain_commands("n1")->undrain, "uncordon n1");
+}
+
 TEST_F(AgentEngineTest, ActionsAreNumberedAndKeptUntilCarriedOut) {
     const std::string session = attach();
     engine.start(job(1));
