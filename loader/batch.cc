@@ -13,7 +13,7 @@ namespace {
 // The bytes of a sample within those of its block.
 Result<std::span<const std::byte>> sample_bytes(const protocol::Manifest& manifest, std::uint64_t sample,
                                                 const protocol::Block& block_info, std::span<const std::byte> block) {
-    if (manifest.header().format == protocol::Format::parquet) return block;
+    if (manifest.has_rows()) return block;
     if (manifest.samples_by_ordinal()) {
         return protocol::sample_in(block, static_cast<std::uint32_t>(sample - block_info.first_sample),
                                    block_info.sample_count);
@@ -123,15 +123,15 @@ Result<void> BatchState::add(const protocol::Manifest& manifest, SampleFormat& f
     samples.push_back(
         {.index = sample, .key = *key, .label = object.label, .fields = {}, .structure = format.structure()});
     field_ends.push_back(static_cast<std::uint32_t>(fields.size()));
-    if (const auto head = format.rows_head(); !head.empty()) {
+    if (manifest.has_rows()) {
         rows.push_back({.dataset_id = manifest.header().dataset_id,
                         .version = manifest.header().version,
                         .block = block_index,
                         .row = static_cast<std::uint32_t>(sample - block_info.first_sample),
                         .row_count = block_info.sample_count,
                         .block_bytes = block,
-                        .row_groups = manifest.block_details(block_index),
-                        .head = head,
+                        .details = manifest.block_details(block_index),
+                        .head = format.rows_head(),
                         .columns = format.rows_columns()});
         row_bytes += block.size() / std::max<std::uint32_t>(1, block_info.sample_count);
     }

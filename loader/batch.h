@@ -45,8 +45,8 @@ struct BatchState {
     std::vector<Sample> samples;
     std::vector<Field> fields;              // of all samples, in order
     std::vector<std::uint32_t> field_ends;  // where the fields of sample i end in `fields`
-    std::vector<RowPlace> rows;             // Parquet: of each sample
-    std::uint64_t row_bytes = 0;            // Parquet: the samples' shares of their blocks
+    std::vector<RowPlace> rows;             // samples that are rows: of each
+    std::uint64_t row_bytes = 0;            // the rows' shares of their blocks
     std::vector<std::uint32_t> tags;        // of the blocks, one reference each
     std::deque<std::string> texts;          // names that are not in the data verbatim
     std::shared_ptr<BlockClient> client;    // set while the caller has the Batch

@@ -49,8 +49,9 @@ struct Field {
     ElementType element = ElementType::none;  // set if the field is an array of numbers
 };
 
-// The place of a row of Parquet, valid while its batch lives. Arrow decodes the row groups in `block_bytes` together,
-// with the footer that protocol::parquet_footer_file makes of `head` and `row_groups`.
+// The place of a row, valid while its batch lives. Arrow decodes `block_bytes`. Parquet: these are row groups, and
+// protocol::parquet_footer_file makes their footer of `head` and `details`. LitData: these are Arrow's messages with
+// batches of rows, `details` is the message with their schema, and `head` is empty.
 struct RowPlace {
     std::uint64_t dataset_id = 0;
     std::uint64_t version = 0;    // of the dataset
@@ -58,9 +59,9 @@ struct RowPlace {
     std::uint32_t row = 0;        // in the block
     std::uint32_t row_count = 0;  // of the block
     std::span<const std::byte> block_bytes;
-    std::span<const std::byte> row_groups;
+    std::span<const std::byte> details;
     std::span<const std::byte> head;
-    std::span<const std::string_view> columns;  // those that the block has
+    std::span<const std::string_view> columns;  // those that the dataset has, as far as its index names them
 };
 
 // One sample, valid while its batch lives.
@@ -70,7 +71,7 @@ struct Sample {
     std::uint32_t label = 0;  // class index, or kNoLabel
     std::span<const Field> fields;
     std::string_view structure{};   // LitData: the tree whose leaves are the fields, as in LitData's index.json
-    const RowPlace* row = nullptr;  // Parquet only; such a sample has no fields
+    const RowPlace* row = nullptr;  // of Parquet, and of LitData's rows: such a sample has no fields
     std::span<const std::byte> bytes() const {
         return fields.empty() ? std::span<const std::byte>{} : fields.front().bytes;
     }

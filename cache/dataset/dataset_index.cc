@@ -215,17 +215,17 @@ Result<IndexReport> index_dataset(const IndexRequest& request, const IndexProgre
     if (!source->serves_ranges()) {
         widen_blocks_to_objects(content);
         if (const DatasetContent::Object* object = first_partial_object(content)) {
-            const bool is_always_partial = *format == Format::larder || *format == Format::parquet ||
+            const bool is_always_partial = *format == Format::larder || !content.block_details.empty() ||
                                            content.blocks[object->first_block].raw_bytes > 0;
-            return fail(
-                ErrorCode::unsupported,
-                source->description() + "/" + std::string(content.name(*object)) +
-                    ": the server answers a request for a range with the whole object, so " +
-                    (is_always_partial
-                         ? "packed files, Parquet and files compressed in frames cannot be read from it, because "
-                           "their blocks are parts of them"
-                         : "only datasets whose blocks are whole objects (--block object) can be read from "
-                           "it"));
+            return fail(ErrorCode::unsupported,
+                        source->description() + "/" + std::string(content.name(*object)) +
+                            ": the server answers a request for a range with the whole object, so " +
+                            (is_always_partial
+                                 ? "packed files, tables of rows and files compressed in frames cannot be read from "
+                                   "it, because "
+                                   "their blocks are parts of them"
+                                 : "only datasets whose blocks are whole objects (--block object) can be read from "
+                                   "it"));
         }
     }
 
@@ -236,7 +236,7 @@ Result<IndexReport> index_dataset(const IndexRequest& request, const IndexProgre
     }
 
     // A file that is compressed whole can only be read whole.
-    if (content.samples_by_ordinal && *format != Format::parquet)
+    if (content.samples_by_ordinal && content.block_details.empty())
         report.definition.block = {.target = BlockTarget::object, .bytes = 0};
     auto summary = write_manifest(content, report.definition, request.manifest);
     if (!summary) return std::unexpected(summary.error());

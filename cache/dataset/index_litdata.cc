@@ -4,7 +4,9 @@
 #include <array>
 
 #include "base/server/json_text.h"
+#include "base/units.h"
 #include "cache/dataset/index_json.h"
+#include "cache/dataset/index_litdata_rows.h"
 #include "cache/dataset/index_tables.h"
 #include "cache/protocol/format_info.h"
 
@@ -106,8 +108,6 @@ std::vector<std::string> leaf_names(const std::string& structure, std::size_t le
 
 Result<void> check_config(const std::string& path, const JsonAt& config, bool& tokens) {
     if (config.find("encryption")) return unsupported_file(path, "the dataset is encrypted, which is not supported");
-    if (config.find("ipc_compression"))
-        return unsupported_file(path, "its chunks are of a kind that is not supported (Arrow)");
     std::string loader = "PyTreeLoader";
     if (const auto named = config.find("item_loader")) {
         const auto text = named->text();
@@ -122,19 +122,21 @@ Result<void> check_config(const std::string& path, const JsonAt& config, bool& t
     return {};
 }
 
-Result<FormatInfo> read_config(const std::string& path, const JsonAt& config) {
-    FormatInfo info;
-    if (auto checked = check_config(path, config, info.bare); !checked) return std::unexpected(checked.error());
+Result<std::string> read_structure(const JsonAt& config) {
+    const auto spec = config.find("data_spec");
+    return spec ? spec->text() : std::string();
+}
+
+Result<FormatInfo> read_leaves(const std::string& path, const JsonAt& config, bool is_tokens) {
+    FormatInfo info{.bare = is_tokens};
     const auto formats = config.list("data_format");
     if (!formats) return std::unexpected(formats.error());
     if (formats->empty() || formats->size() > protocol::kColumnsMax) {
         return config.bad("has " + std::to_string(formats->size()) + " leaves in data_format");
     }
-    if (const auto spec = config.find("data_spec")) {
-        const auto text = spec->text();
-        if (!text) return std::unexpected(text.error());
-        info.structure = *text;
-    }
+    auto structure = read_structure(config);
+    if (!structure) return std::unexpected(structure.error());
+    info.structure = std::move(*structure);
     const auto names = leaf_names(info.structure, formats->size());
     for (std::size_t i = 0; i < names.size(); ++i) {
         const auto encoding = (*formats)[i].text();
@@ -154,6 +156,27 @@ Result<FormatInfo> read_config(const std::string& path, const JsonAt& config) {
         info.columns[0].name = "tokens";
     }
     return info;
+}
+
+// Adds the keys that the first row of the index's writer had. Rows may have others.
+Result<void> add_row_columns(const std::string& path, const JsonAt& config, FormatInfo& info) {
+    const auto structure = read_structure(config);
+    if (!structure) return std::unexpected(structure.error());
+    boost::system::error_code error;
+    const json::value spec = structure->empty() ? json::value() : json::parse(*structure, error);
+    if (error || !spec.is_array() || spec.get_array().size() != 2 || !spec.get_array()[1].is_object()) return {};
+    const json::object& tree = spec.get_array()[1].get_object();
+    const json::value* children = tree.if_contains("children_spec");
+    if (children == nullptr || !children->is_array()) return {};
+    for (std::string& key : child_keys(tree, children->get_array().size())) {
+        if (std::ranges::find(info.columns, key, &protocol::FormatColumn::name) != info.columns.end()) continue;
+        if (info.columns.size() == protocol::kColumnsMax) {
+            return unsupported_file(path,
+                                    "its rows have more than " + std::to_string(protocol::kColumnsMax) + " columns");
+        }
+        info.columns.push_back({.name = std::move(key), .encoding = "arrow"});
+    }
+    return {};
 }
 
 enum class Compressed : std::uint8_t { no, whole, framed };
@@ -197,27 +220,57 @@ Result<TableFile> read_chunk(const std::string& index_path, const JsonAt& chunk,
     return file;
 }
 
-Result<void> read_index(ObjectSource& source, const std::string& path, TableFiles& tables, FormatInfo& info) {
-    std::optional<json::value> memory;
-    const auto index = read_index_json(source, path, memory);
-    if (!index) return std::unexpected(index.error());
-    const auto config = index->at("config");
-    if (!config) return std::unexpected(config.error());
-    auto read = read_config(path, *config);
-    if (!read) return std::unexpected(read.error());
-    if (info.columns.empty()) info = *read;
-    if (info != *read)
-        return unsupported_file(
-            path, "its leaves differ from those of earlier parts; all parts of a dataset must have the same leaves");
-    const auto compressed = read_compression(path, *config);
+// What the index files of a dataset say, together.
+struct LitdataParts {
+    TableFiles tables;
+    FormatInfo info;
+    std::optional<bool> have_rows;  // samples are rows of Arrow tables: the first chunk says so
+};
+
+Result<bool> chunk_has_rows(ObjectSource& source, const TableFile& file) {
+    if (file.path.empty()) return false;  // compressed whole, which chunks with a table never are
+    const auto chunk = open_named(source, file.path);
+    if (!chunk) return std::unexpected(chunk.error());
+    const auto has_rows = has_litdata_rows(**chunk);
+    if (!has_rows) return std::unexpected(has_rows.error().within(file.path));
+    return *has_rows;
+}
+
+Result<void> read_chunks(const std::string& path, const JsonAt& index, const JsonAt& config, TableFiles& tables) {
+    const auto compressed = read_compression(path, config);
     if (!compressed) return std::unexpected(compressed.error());
-    const auto chunks = index->list("chunks");
+    const auto chunks = index.list("chunks");
     if (!chunks) return std::unexpected(chunks.error());
     for (const JsonAt& chunk : *chunks) {
         auto file = read_chunk(path, chunk, *compressed);
         if (!file) return std::unexpected(file.error());
         if (file->sample_count > 0) tables.files.push_back(std::move(*file));
     }
+    return {};
+}
+
+Result<void> read_index(ObjectSource& source, const std::string& path, LitdataParts& parts) {
+    std::optional<json::value> memory;
+    const auto index = read_index_json(source, path, memory);
+    if (!index) return std::unexpected(index.error());
+    const auto config = index->at("config");
+    if (!config) return std::unexpected(config.error());
+    bool is_tokens = false;
+    if (auto checked = check_config(path, *config, is_tokens); !checked) return checked;
+    if (auto read = read_chunks(path, *index, *config, parts.tables); !read) return read;
+    if (parts.tables.files.empty()) return {};
+    if (!parts.have_rows) {
+        const auto have_rows = is_tokens ? Result<bool>(false) : chunk_has_rows(source, parts.tables.files.front());
+        if (!have_rows) return std::unexpected(have_rows.error());
+        parts.have_rows = *have_rows;
+    }
+    if (*parts.have_rows) return add_row_columns(path, *config, parts.info);
+    auto read = read_leaves(path, *config, is_tokens);
+    if (!read) return std::unexpected(read.error());
+    if (parts.info.columns.empty()) parts.info = *read;
+    if (parts.info != *read)
+        return unsupported_file(
+            path, "its leaves differ from those of earlier parts; all parts of a dataset must have the same leaves");
     return {};
 }
 
@@ -228,11 +281,11 @@ Result<void> index_litdata(ObjectSource& source, const BlockGoal& goal, std::uin
                            const IndexProgressCallback& progress, std::stop_token stop, IndexJournal* journal) {
     const auto indexes = find_index_files(source, stop);
     if (!indexes) return std::unexpected(indexes.error());
-    TableFiles tables;
-    FormatInfo info;
+    LitdataParts parts;
     for (const std::string& path : *indexes) {
-        if (auto read = read_index(source, path, tables, info); !read) return read;
+        if (auto read = read_index(source, path, parts); !read) return read;
     }
+    auto& [tables, info, have_rows] = parts;
     if (tables.files.empty()) return fail(ErrorCode::invalid_argument, source.description() + " has no samples");
     if (tokens_per_sample > 0) {
         if (!info.bare) {
@@ -243,6 +296,12 @@ Result<void> index_litdata(ObjectSource& source, const BlockGoal& goal, std::uin
         tables.window_bytes = std::uint64_t{tokens_per_sample} * size_bytes(info.columns[0].element);
     }
     content.format_info = protocol::encode(info);
+    if (content.format_info.size() > protocol::kFormatInfoBytesMax) {
+        return fail(ErrorCode::unsupported, source.description() + ": its index describes samples in " +
+                                                format_bytes(content.format_info.size()) + "; at most " +
+                                                format_bytes(protocol::kFormatInfoBytesMax) + " are read");
+    }
+    if (*have_rows) return index_litdata_rows(source, tables.files, goal, content, notes, progress, std::move(stop));
     return index_tables(source, tables, goal, content, notes, progress, std::move(stop), journal);
 }
 

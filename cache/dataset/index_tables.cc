@@ -9,6 +9,7 @@
 
 #include "cache/dataset/framed_chunk.h"
 #include "cache/dataset/index_in_parallel.h"
+#include "cache/dataset/index_litdata_rows.h"
 #include "cache/dataset/indexed_object.h"
 #include "cache/protocol/claims.h"
 #include "cache/protocol/sample_table.h"
@@ -17,7 +18,6 @@ namespace larder::cache {
 namespace {
 
 constexpr std::uint64_t kFrameHeaderBytesMax = 18;
-constexpr std::string_view kArrowFooterMagic("LDARW01\0", 8);
 
 IndexedObject start_object(const std::string& path, const ObjectReader& reader) {
     return {.path = path, .size_bytes = reader.size_bytes(), .tag = reader.tag()};
@@ -65,13 +65,6 @@ Result<IndexedObject> index_framed(ObjectReader& reader, const TableFile& file, 
     return object;
 }
 
-// A LitData chunk may end in an Arrow table that holds its samples; its own table is then invalid.
-bool ends_in_arrow(ObjectReader& reader) {
-    if (reader.size_bytes() < kArrowFooterMagic.size()) return false;
-    const auto end = reader.read(reader.size_bytes() - kArrowFooterMagic.size(), kArrowFooterMagic.size());
-    return end && std::ranges::equal(*end, std::as_bytes(std::span(kArrowFooterMagic)));
-}
-
 Result<IndexedObject> index_compressed(ObjectReader& reader, const TableFile& file) {
     IndexedObject object = start_object(file.compressed_path, reader);
     const auto head = reader.read(0, std::min<std::uint64_t>(object.size_bytes, kFrameHeaderBytesMax));
@@ -114,10 +107,13 @@ Result<IndexedObject> index_uncompressed(ObjectReader& reader, const TableFile& 
                                          bool one_block, std::uint64_t window_bytes, const ObjectProgress& progress) {
     auto object = file.framed ? index_framed(reader, file, progress)
                               : index_plain(reader, file, goal, one_block, window_bytes, progress);
-    if (!object && object.error().code == ErrorCode::corrupt && ends_in_arrow(reader)) {
-        return fail(ErrorCode::unsupported,
-                    "its samples lie in an Arrow table, which is not supported: LitData writes rows of text, numbers "
-                    "and JSON this way if pyarrow is installed; write the dataset without pyarrow");
+    if (!object && object.error().code == ErrorCode::corrupt) {
+        const auto has_rows = has_litdata_rows(reader);
+        if (has_rows && *has_rows) {
+            return fail(ErrorCode::unsupported,
+                        "its samples lie in an Arrow table, but those of the dataset's first chunk do not; a dataset "
+                        "that mixes both is not supported");
+        }
     }
     return object;
 }
@@ -148,7 +144,9 @@ Result<std::vector<bool>> find_uncompressed(ObjectSource& source, const std::vec
     return plain;
 }
 
-Result<void> check_distinct(const std::vector<TableFile>& files) {
+}  // namespace
+
+Result<void> check_distinct(std::span<const TableFile> files) {
     std::vector<std::string> paths;
     paths.reserve(files.size());
     for (const TableFile& file : files) paths.push_back(file.path.empty() ? file.compressed_path : file.path);
@@ -158,7 +156,11 @@ Result<void> check_distinct(const std::vector<TableFile>& files) {
     return {};
 }
 
-}  // namespace
+Result<std::unique_ptr<ObjectReader>> open_named(ObjectSource& source, const std::string& path) {
+    auto reader = source.open(path);
+    if (!reader && !reader.error().message.starts_with(path)) return std::unexpected(reader.error().within(path));
+    return reader;
+}
 
 Result<void> index_tables(ObjectSource& source, const TableFiles& tables, const BlockGoal& goal,
                           DatasetContent& content, std::vector<std::string>& notes,
@@ -182,11 +184,8 @@ Result<void> index_tables(ObjectSource& source, const TableFiles& tables, const 
         [&](std::size_t i, const ObjectProgress& step) -> Result<IndexedObject> {
             const TableFile& file = files[i];
             const std::string& path = (*plain)[i] ? file.path : file.compressed_path;
-            auto reader = source.open(path);
-            if (!reader) {
-                const bool named = reader.error().message.starts_with(path);
-                return std::unexpected(named ? reader.error() : reader.error().within(path));
-            }
+            auto reader = open_named(source, path);
+            if (!reader) return std::unexpected(reader.error());
             const JournalKey key{
                 .path = path,
                 .size_bytes = (*reader)->size_bytes(),

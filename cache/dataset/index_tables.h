@@ -5,6 +5,8 @@
 // (framed).
 
 #include <cstdint>
+#include <memory>
+#include <span>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -30,6 +32,12 @@ struct TableFiles {
     std::vector<TableFile> files;
     std::uint64_t window_bytes = 0;  // 0: samples are those of the table; else: windows of this many bytes
 };
+
+// Fails if the index names a file twice.
+Result<void> check_distinct(std::span<const TableFile> files);
+
+// Opens the object. Errors name it.
+Result<std::unique_ptr<ObjectReader>> open_named(ObjectSource& source, const std::string& path);
 
 // Fills the objects, blocks and samples of `content`, and adds to `notes`.
 Result<void> index_tables(ObjectSource& source, const TableFiles& files, const BlockGoal& goal, DatasetContent& content,

@@ -24,13 +24,13 @@ Result<PackSource> PackSource::open(const PackRequest& request, const std::strin
         .manifest = {.path = manifest_path, .dataset_id = 1}};
     auto report = index_dataset(index_request, {}, stop);
     if (!report) return std::unexpected(report.error());
-    if (report->definition.format == protocol::Format::parquet) {
-        return fail(ErrorCode::unsupported, request.source.url +
-                                                ": Parquet is not packed, because its rows have no bytes of their own; "
-                                                "add it as it is: larder dataset add");
-    }
     auto manifest = protocol::Manifest::open(manifest_path);
     if (!manifest) return std::unexpected(manifest.error());
+    if (manifest->has_rows()) {
+        return fail(ErrorCode::unsupported, request.source.url +
+                                                ": its samples are rows of tables, which are not packed, because they "
+                                                "have no bytes of their own; add it as it is: larder dataset add");
+    }
     return PackSource(std::move(*report), std::move(*manifest));
 }
 

@@ -4,8 +4,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "cache/protocol/claims.h"
-#include "cache/protocol/little_endian.h"
+#include "cache/protocol/flatbuffer.h"
 
 namespace larder::protocol {
 namespace {
@@ -38,43 +37,6 @@ std::optional<std::string> decode_base64(std::string_view text) {
     return bytes;
 }
 
-// Walks a flatbuffer. Positions count from its begin.
-class Walk {
-public:
-    explicit Walk(std::string_view buffer) : buffer_(buffer) {}
-
-    // The position that the offset at `at` refers to.
-    std::optional<std::uint64_t> follow(std::uint64_t at) const {
-        const auto offset = number<std::uint32_t>(at);
-        if (!offset || at + *offset >= buffer_.size()) return std::nullopt;
-        return at + *offset;
-    }
-
-    // The position that a slot of the table at `table` refers to.
-    std::optional<std::uint64_t> slot(std::uint64_t table, std::uint64_t index) const {
-        const auto back = number<std::int32_t>(table);
-        if (!back) return std::nullopt;
-        const std::int64_t vtable = static_cast<std::int64_t>(table) - *back;
-        if (vtable < 0) return std::nullopt;
-        const auto at = static_cast<std::uint64_t>(vtable);
-        const auto vtable_bytes = number<std::uint16_t>(at);
-        const std::uint64_t entry = 4 + 2 * index;
-        if (!vtable_bytes || entry + 2 > *vtable_bytes) return std::nullopt;
-        const auto offset = number<std::uint16_t>(at + entry);
-        if (!offset || *offset == 0) return std::nullopt;
-        return follow(table + *offset);
-    }
-
-private:
-    template <typename Number>
-    std::optional<Number> number(std::uint64_t at) const {
-        if (!lies_within(at, sizeof(Number), buffer_.size())) return std::nullopt;
-        return load<Number>(std::as_bytes(std::span(buffer_)).subspan(at));
-    }
-
-    std::string_view buffer_;
-};
-
 // The flatbuffer of an IPC message: [0xffffffff, since Arrow 0.15] [length u32] [flatbuffer].
 std::string_view flatbuffer_of(std::string_view message) {
     constexpr std::string_view kContinuation = "\xff\xff\xff\xff";
@@ -89,8 +51,8 @@ std::string arrow_schema_fields(std::string_view value) {
     const auto message = decode_base64(value);
     if (!message) return whole;
     const std::string_view buffer = flatbuffer_of(*message);
-    const Walk walk(buffer);
-    const auto root = walk.follow(0);
+    const Flatbuffer walk(std::as_bytes(std::span(buffer)));
+    const auto root = walk.root();
     const auto schema = root ? walk.slot(*root, kMessageHeader) : std::nullopt;
     const auto fields = schema ? walk.slot(*schema, kSchemaFields) : std::nullopt;
     if (!fields) return whole;

@@ -63,10 +63,13 @@ Result<void> check_values(const ManifestHeader& header) {
     const bool raw = header.format == Format::raw;
     if (raw != ((header.flags & kOneSamplePerObject) != 0)) return corrupt("flags do not fit the format");
     const bool has_tables = header.format == Format::mds || header.format == Format::litdata;
-    const bool has_rows = header.format == Format::parquet;
+    const bool is_parquet = header.format == Format::parquet;
     const bool by_ordinal = (header.flags & kSamplesByOrdinal) != 0;
-    if (by_ordinal ? !has_tables && !has_rows : has_rows) return corrupt("flags do not fit the format");
-    if (has_rows && header.block_details_bytes == 0) return corrupt("it lacks the block details that its format needs");
+    if (by_ordinal ? !has_tables && !is_parquet : is_parquet) return corrupt("flags do not fit the format");
+    if (is_parquet && header.block_details_bytes == 0)
+        return corrupt("it lacks the block details that its format needs");
+    if (header.format == Format::mds && header.block_details_bytes > 0)
+        return corrupt("it has block details, which its format does not have");
     if ((header.flags & kCompressedBlocks) != 0 && !has_tables && header.format != Format::larder)
         return corrupt("flags do not fit the format");
     const bool has_columns = sample_format == Format::mds || sample_format == Format::litdata ||

@@ -10,14 +10,15 @@
 // The flags say which arrays are present. With kOneSamplePerObject (raw), object i is also block i and sample i, and
 // the block and sample arrays are absent: 32 bytes a sample in all. Otherwise a block costs 24 bytes and a sample 8.
 // With kSamplesByOrdinal (MDS and LitData with compressed shards), a block is a whole object, and the sample array is
-// absent: a sample is found in the decompressed block by its ordinal among the block's samples. Parquet has this flag,
-// too: a block is one or more row groups, and a sample is a row of them. With kBlockChecksums,
-// the array of CRC32Cs of the blocks' bytes on the remote is present. With kCompressedBlocks, blocks may be zstd
-// frames, and sample extents refer to the decompressed bytes. Other format details that clients need are the format
-// info (format_info.h), stored among the names. Parquet also stores block details there, a text for each block: the end
-// of each u64, counted from the end of this table, and then the texts. Objects are sorted by path (bytewise). The
-// blocks of an object are consecutive, and so are the samples of a block. Every object has at least one block; every
-// block has at least one sample and one byte.
+// absent: a sample is found in the decompressed block by its ordinal among the block's samples. Datasets of rows have
+// this flag, too, and block details (`has_rows`): a block is one or more row groups of Parquet, or batches of rows of a
+// LitData chunk, and a sample is a row of them. With kBlockChecksums, the array of CRC32Cs of the blocks' bytes on the
+// remote is present. With kCompressedBlocks, blocks may be zstd frames, and sample extents refer to the decompressed
+// bytes. Other format details that clients need are the format info (format_info.h), stored among the names. Datasets
+// of rows also store block details there, a text for each block, without which Arrow cannot decode it: the end of each
+// u64, counted from the end of this table, and then the texts. Objects are sorted by path (bytewise). The blocks of an
+// object are consecutive, and so are the samples of a block. Every object has at least one block; every block has at
+// least one sample and one byte.
 //
 // Accessors are O(1) unless stated, never allocate, and may be called from any thread; the caller keeps indices in
 // range. `open` validates the header and the bounds of every array, so that no accessor reads outside the mapping,
@@ -105,7 +106,7 @@ struct ManifestHeader {
     std::uint64_t checksums_offset;      // with kBlockChecksums
     Format sample_format;                // for Format::larder: how the bytes of a sample divide; else 0
     std::uint32_t content_crc;           // CRC32C of the body with block ids of 0 and without checksums; 0: not known
-    std::uint64_t block_details_offset;  // into names; see encode_row_groups of parquet.h
+    std::uint64_t block_details_offset;  // into names. Parquet: encode_row_groups of parquet.h; LitData: schemas
     std::uint64_t block_details_bytes;   // 0: none
 };
 static_assert(sizeof(ManifestHeader) <= kManifestHeaderBytes);
@@ -183,6 +184,8 @@ public:
     std::uint64_t sample_count() const { return header_->sample_count; }
     std::uint64_t total_bytes() const { return header_->total_bytes; }
     bool samples_by_ordinal() const { return (header_->flags & kSamplesByOrdinal) != 0; }
+    // True if samples are rows, which Arrow decodes. They have no bytes of their own.
+    bool has_rows() const { return samples_by_ordinal() && header_->block_details_bytes > 0; }
     // True if blocks may be compressed (raw_bytes > 0).
     bool has_compressed_blocks() const { return (header_->flags & (kSamplesByOrdinal | kCompressedBlocks)) != 0; }
     bool has_checksums() const { return (header_->flags & kBlockChecksums) != 0; }

@@ -94,8 +94,8 @@ private:
         if (stored.first_sample != next_sample_ || block.sample_count == 0) return bad("has no samples of its own");
         if (block.sample_count > header_.sample_count - next_sample_) return bad("has samples past the last");
         if (manifest_.samples_by_ordinal()) {
-            if (header_.format == Format::parquet) {
-                if (stored.raw_bytes != 0) return bad("is compressed, although it is of Parquet");
+            if (manifest_.has_rows()) {
+                if (stored.raw_bytes != 0) return bad("is compressed, although it has rows");
                 if (manifest_.block_details(index).empty()) return bad("has no details");
             } else if (stored.length != object.size_bytes) {
                 return bad("is not its whole object");

@@ -36,7 +36,7 @@ public:
                                            FieldSink& sink) = 0;
     // See Sample::structure.
     virtual std::string_view structure() const { return {}; }
-    // See RowPlace::head. Empty: samples are no rows.
+    // See RowPlace, for samples that are rows.
     virtual std::span<const std::byte> rows_head() const { return {}; }
     virtual std::span<const std::string_view> rows_columns() const { return {}; }
 };
@@ -46,8 +46,8 @@ Result<std::unique_ptr<SampleFormat>> make_sample_format(const protocol::Manifes
 std::unique_ptr<SampleFormat> make_raw_format();
 std::unique_ptr<SampleFormat> make_webdataset_format();
 std::unique_ptr<SampleFormat> make_tfrecord_format();
-// Parquet: `split` is called with the bytes of the row's block, and gives no fields.
-Result<std::unique_ptr<SampleFormat>> make_parquet_format(const protocol::Manifest& manifest);
+// Parquet, and LitData's rows: `split` is called with the bytes of the row's block, and gives no fields.
+Result<std::unique_ptr<SampleFormat>> make_row_format(const protocol::Manifest& manifest);
 // MDS, LitData and Megatron, as the manifest's format info says.
 Result<std::unique_ptr<SampleFormat>> make_column_format(const protocol::Manifest& manifest);
 

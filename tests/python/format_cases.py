@@ -77,6 +77,7 @@ CASES: dict[str, tuple[str, Callable[[int], Any], Callable[[Any], int]]] = {
     "litdata_new_zstd": ("litdata", generate.litdata_sample, lambda value: value["id"] + 7),
     "litdata_new_frames": ("litdata", generate.litdata_sample, lambda value: value["id"] + 7),
     "litdata_json": ("litdata", generate.json_sample, lambda value: value["id"]),
+    "litdata_arrow": ("litdata", lambda i: {"id": i, "text": generate.text_of(i)}, lambda value: value["id"]),
     "tfrecord": ("tfrecord", tfrecord_sample, lambda value: int(value.get("context", value)["id"][0]) + 30),
     "tfrecord_tensorflow": ("tfrecord", tfrecord_sample, lambda value: int(value.get("context", value)["id"][0]) + 30),
 }

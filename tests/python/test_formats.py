@@ -331,11 +331,6 @@ def test_decompression_bomb_is_refused(daemon: Any, tmp_path: pathlib.Path) -> N
     assert "shard.00002.mds.zstd" in refusal(daemon, root)
 
 
-def test_rows_in_an_arrow_table_are_refused_by_name(daemon: Any) -> None:
-    says = refusal(daemon, DATA / "litdata_arrow")
-    assert "chunk-0-0.bin" in says and "Arrow" in says and "pyarrow" in says
-
-
 def test_damaged_frame_table_is_refused_with_file_and_offset(daemon: Any, tmp_path: pathlib.Path) -> None:
     root = copy(tmp_path, "litdata_new_frames")
     victim = root / "chunk-0-1.bin"

@@ -165,7 +165,7 @@ def test_row_is_a_dict_with_decode(daemon: Daemon, add: Callable[..., str], tmp_
     with larder.Dataset(name, socket=daemon.socket) as plain:
         sample = plain[3]
         assert sample.key == "t.parquet" and sample.fields == {}
-        with pytest.raises(KeyError, match="row of Parquet: larder.decode gives its columns"):
+        with pytest.raises(KeyError, match="row of a table: larder.decode gives its columns"):
             sample["text"]
         assert Tables(["id"])(plain.fetch([999, 3, 500, 3]))["id"].to_pylist() == [999, 3, 500, 3]
 
@@ -341,9 +341,9 @@ def test_commands_that_need_bytes_of_samples_say_why_not(
     write_pyarrow(tmp_path / "data")
     name = add(tmp_path / "data")
     cat = daemon.try_command("cat", name, "0")
-    assert cat.returncode != 0 and "Parquet, whose rows have no bytes of their own" in cat.stderr
+    assert cat.returncode != 0 and "rows of tables, which have no bytes of their own" in cat.stderr
     pack = daemon.try_command("dataset", "pack", tmp_path / "data", tmp_path / "packed", "--format", "larder")
-    assert pack.returncode != 0 and "Parquet is not packed" in pack.stderr
+    assert pack.returncode != 0 and "rows of tables, which are not packed" in pack.stderr
     assert "t.parquet" in daemon.command("dataset", "ls-samples", name, "--count", "2")
 
 

@@ -104,12 +104,13 @@ Result<std::span<const std::byte>> find_field(const Sample& sample, const std::s
 int cat(const Context& context, const CatOptions& options) {
     const auto manifest = open_manifest(context, options.dataset);
     if (!manifest) return report(context, manifest.error());
-    if (manifest->header().format == protocol::Format::parquet) {
-        return report(context, Error{.code = ErrorCode::unsupported,
-                                     .message = "dataset \"" + options.dataset +
-                                                "\" is Parquet, whose rows have no bytes of their own: read them with "
-                                                "the Python package, such as larder.Dataset(\"" +
-                                                options.dataset + "\", decode=larder.decode)[0]"});
+    if (manifest->has_rows()) {
+        return report(context,
+                      Error{.code = ErrorCode::unsupported,
+                            .message = "dataset \"" + options.dataset +
+                                       "\" has rows of tables, which have no bytes of their own: read them with "
+                                       "the Python package, such as larder.Dataset(\"" +
+                                       options.dataset + "\", decode=larder.decode)[0]"});
     }
     const auto index = find_sample(*manifest, options.dataset, options.sample);
     if (!index) return report(context, index.error());

@@ -52,9 +52,9 @@ Result<std::unique_ptr<SamplePool>> SamplePool::open(PoolOptions options) {
     connection.interrupted = wait_is_interrupted;
     auto first = detail::DatasetCore::open(std::move(connection), {.sequential = true, .may_exceed_budget = true});
     if (!first) return std::unexpected(first.error());
-    if ((*first)->manifest().header().format == protocol::Format::parquet) {
+    if ((*first)->manifest().has_rows()) {
         return fail(ErrorCode::unsupported, "dataset \"" + options.connection.dataset +
-                                                "\" is Parquet, whose rows have no bytes of their own: read it with "
+                                                "\" has rows of tables, which have no bytes of their own: read it with "
                                                 "the Python package (larder.parquet)");
     }
     return std::unique_ptr<SamplePool>(new SamplePool(std::move(options), std::move(*first)));

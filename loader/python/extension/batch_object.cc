@@ -159,7 +159,7 @@ PyObject* row_groups(PyObject* self, PyObject*) {
     const larder::Batch* samples = samples_of(self);
     if (samples == nullptr) return nullptr;
     if (samples->size() > 0 && (*samples)[0].row == nullptr) {
-        PyErr_SetString(PyExc_TypeError, "this batch is not of a Parquet dataset");
+        PyErr_SetString(PyExc_TypeError, "the samples of this batch are no rows of tables");
         return nullptr;
     }
     const BatchUse use(self);
@@ -187,11 +187,11 @@ const larder::RowPlace* row_at(PyObject* self, PyObject* argument) {
     const auto index = PyLong_AsSize_t(argument);
     if (PyErr_Occurred() != nullptr) return nullptr;
     if (index < samples->size() && (*samples)[index].row != nullptr) return (*samples)[index].row;
-    PyErr_SetString(PyExc_IndexError, "the batch has no such row of Parquet");
+    PyErr_SetString(PyExc_IndexError, "the batch has no such row of a table");
     return nullptr;
 }
 
-PyObject* parquet_columns(PyObject* self, PyObject* argument) {
+PyObject* row_columns(PyObject* self, PyObject* argument) {
     const larder::RowPlace* place = row_at(self, argument);
     if (place == nullptr) return nullptr;
     const BatchUse use(self);
@@ -199,15 +199,16 @@ PyObject* parquet_columns(PyObject* self, PyObject* argument) {
                      [&](Py_ssize_t i) { return new_text(place->columns[static_cast<std::size_t>(i)]); });
 }
 
-PyObject* parquet_footer(PyObject* self, PyObject* argument) {
+PyObject* row_metadata(PyObject* self, PyObject* argument) {
     const larder::RowPlace* place = row_at(self, argument);
     if (place == nullptr) return nullptr;
-    const auto footer = protocol::parquet_footer_file(place->head, place->row_groups, place->row_count);
+    if (place->head.empty()) return Py_BuildValue("(sNI)", "arrow", bytes_object(place->details), place->row_count);
+    const auto footer = protocol::parquet_footer_file(place->head, place->details, place->row_count);
     if (!footer) {
         PyErr_SetString(PyExc_ValueError, footer.error().message.c_str());
         return nullptr;
     }
-    return bytes_object(std::as_bytes(std::span(*footer)));
+    return Py_BuildValue("(sNI)", "parquet", bytes_object(std::as_bytes(std::span(*footer))), place->row_count);
 }
 
 PyObject* release(PyObject* self, PyObject*) {
@@ -258,13 +259,17 @@ PyMethodDef methods[] = {
     {"labels", labels, METH_NOARGS, "labels()\n--\n\nThe class index of every sample; None if it has none."},
     {"indices", indices, METH_NOARGS, "indices()\n--\n\nThe index of every sample in the dataset."},
     {"row_groups", row_groups, METH_NOARGS,
-     "row_groups()\n--\n\nParquet: the rows by block, a list of (key of the block, its bytes as a memoryview, places "
+     "row_groups()\n--\n\nRows of tables: the rows by block, a list of (key of the block, its bytes as a memoryview, "
+     "places "
      "in "
      "the\nblock, places in the batch); places are uint32s. See larder.parquet."},
-    {"parquet_columns", parquet_columns, METH_O,
-     "parquet_columns(index)\n--\n\nParquet: names of the columns that the sample's block has."},
-    {"parquet_footer", parquet_footer, METH_O,
-     "parquet_footer(index)\n--\n\nParquet: a file that is only a footer, for the block of this sample of the batch."},
+    {"row_columns", row_columns, METH_O,
+     "row_columns(index)\n--\n\nRows of tables: names of the dataset's columns. Rows of LitData may have others."},
+    {"row_metadata", row_metadata, METH_O,
+     "row_metadata(index)\n--\n\nRows of tables: what Arrow needs to decode the block of this sample of the batch, and "
+     "its\nnumber of rows: (\"parquet\", a file that is only a footer, rows) or (\"arrow\", the message with the "
+     "schema, "
+     "rows)."},
     {"release", release, METH_NOARGS,
      "release()\n--\n\nGives the batch's memory back to the loader. False if memoryviews are left: the memory then "
      "goes "
@@ -367,7 +372,7 @@ const larder::Field* field_of(const larder::Sample& sample, PyObject* field_name
     }
     std::string names;
     for (const Field& field : sample.fields) names.append(names.empty() ? "" : ", ").append(field.name);
-    if (sample.row != nullptr) names = "none, as a row of Parquet: larder.decode gives its columns";
+    if (sample.row != nullptr) names = "none, as a row of a table: larder.decode gives its columns";
     const std::string message = "sample \"" + std::string(sample.key) + "\" has no field \"" + std::string(wanted) +
                                 "\"; it has " + (names.empty() ? "none" : names);
     PyObject* message_object = new_text(message);

@@ -59,11 +59,12 @@ class Batch(Sequence[Sample]):
     def indices(self) -> list[int]:
         """The index of every sample in the dataset."""
     def row_groups(self) -> list[tuple[tuple[int, int, int], memoryview, builtins.bytes, builtins.bytes]]:
-        """Parquet: the rows by block. See larder.parquet."""
-    def parquet_columns(self, index: int) -> list[str]:
-        """Parquet: names of the columns that the sample's block has."""
-    def parquet_footer(self, index: int) -> builtins.bytes:
-        """Parquet: a file that is only a footer, for the block of this sample of the batch."""
+        """Rows of tables: the rows by block. See larder.parquet."""
+    def row_columns(self, index: int) -> list[str]:
+        """Rows of tables: names of the dataset's columns. Rows of LitData may have others."""
+    def row_metadata(self, index: int) -> tuple[str, builtins.bytes, int]:
+        """Rows of tables: what Arrow needs to decode the block of this sample of the batch, and its number of rows:
+        ("parquet", a file that is only a footer, rows) or ("arrow", the message with the schema, rows)."""
     @property
     def nbytes(self) -> int:
         """Bytes of all fields of all samples."""

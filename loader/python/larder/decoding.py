@@ -36,9 +36,10 @@ def decode(sample: _larder.Sample) -> Any:
     """The values that the sample's writer stored, as far as its format describes them.
 
     MDS: a dict of the columns. LitData: the tree (a dict, list, tuple, ...) of its leaves. TFRecord: the features of
-    the tf.train.Example, as lists of bytes and NumPy arrays. Megatron, and LitData's tokens: a NumPy array. Parquet: a
-    dict of the columns; each process keeps up to 1 GiB of decoded row groups (`larder.parquet`). Raw and WebDataset: a
-    dict of the fields' bytes. Encoded images (jpeg, png) stay encoded, as bytes.
+    the tf.train.Example, as lists of bytes and NumPy arrays. Megatron, and LitData's tokens: a NumPy array. Parquet,
+    and LitData's rows of tables: a dict of the columns; each process keeps up to 1 GiB of decoded rows
+    (`larder.parquet`). Raw and WebDataset: a dict of the fields' bytes. Encoded images (jpeg, png) stay encoded, as
+    bytes.
     """
     if sample._row is not None:
         return _rows.row(sample)

@@ -1,4 +1,5 @@
-"""Rows of Parquet datasets, decoded by pyarrow: `Tables` makes a pyarrow.Table of a batch.
+"""Rows of tables, decoded by pyarrow: `Tables` makes a pyarrow.Table of a batch. Datasets of Parquet have rows, and so
+have those of LitData that were written where pyarrow is installed.
 
     tables = larder.parquet.Tables()
     with larder.Loader("clicks", batch_size=4096, decode_batch=tables) as loader:
@@ -7,14 +8,17 @@
 
 A row's bytes are spread over its row group, one chunk for each column. So a row group is decoded as a whole, once, and
 kept until all of its rows were taken; Arrow reads its compressed bytes where they are, in memory shared with the
-daemon. What it decodes is its own memory: tables outlive their batches.
+daemon. What it decodes is its own memory: tables outlive their batches. The same holds for the batches of rows of
+LitData, which are copied out of shared memory, because Arrow would use them where they are.
 
 pyarrow is imported when the first table is made.
 """
 
 from __future__ import annotations
 
+import functools
 import os
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -41,7 +45,8 @@ class Tables:
     after a fork: the copy has decoded nothing.
 
     Args:
-        columns: The columns to decode, among those chosen at `larder dataset add`. None: all of these.
+        columns: The columns to decode, among those chosen at `larder dataset add`. None: all of these. Rows of LitData
+            that lack a column have nulls in it.
         memory: Bytes, or a size such as "2GiB", for decoded blocks.
         use_threads: True lets Arrow decode columns on several threads.
     """
@@ -82,7 +87,7 @@ class Tables:
                 first = int(rows[0])
                 parts.append(table.slice(first, len(rows)) if _is_run(rows) else table.take(pyarrow.array(rows)))
                 places.append(positions)
-        joined = parts[0] if len(parts) == 1 else pyarrow.concat_tables(parts)
+        joined = parts[0] if len(parts) == 1 else _joined(parts)
         order = numpy.concatenate(places)
         if _is_run(order):
             return joined
@@ -94,7 +99,7 @@ class Tables:
         """One row as a dict of its columns, as Python values."""
         place = sample._row
         if place is None:
-            raise InvalidArgument("the sample is not of a Parquet dataset")
+            raise InvalidArgument("the sample is no row of a table")
         block, row, index, batch = place
         with self._locked():
             table = self._table(batch, block, None, index, 1)
@@ -131,23 +136,16 @@ class Tables:
     def _decode(self, batch: _larder.Batch, view: memoryview, index: int) -> Any:
         pyarrow = _pyarrow()
         file = batch[index].key
-        chosen = batch.parquet_columns(index)
-        names = chosen if self._columns is None else self._columns
-        for name in names:
-            if name not in chosen:
-                raise InvalidArgument(f'the dataset has no column "{name}"; it has {", ".join(chosen)}')
+        kind, metadata, row_count = batch.row_metadata(index)
+        known = batch.row_columns(index)
+        decode = _parquet_table if kind == "parquet" else _arrow_table
         try:
-            metadata = pyarrow.parquet.read_metadata(pyarrow.BufferReader(batch.parquet_footer(index)))
-            leaves = _leaves(metadata, file)
-            source = pyarrow.parquet.ParquetFile(pyarrow.BufferReader(view), metadata=metadata)
-            # Columns are named by number: a name with a dot also means what is in a struct of the name's first part.
-            wanted = [leaf for name in names for leaf in leaves[name]]
-            table = source.reader.read_all(column_indices=wanted, use_threads=self._use_threads)
-            table = table.combine_chunks()
-        except (pyarrow.ArrowException, OSError) as error:
+            table = decode(view, metadata, known, self._columns, file, self._use_threads).combine_chunks()
+        except (pyarrow.ArrowException, OSError, EOFError) as error:
             raise Corrupt(f"{file}: the rows cannot be decoded: {error}") from error
-        if table.num_rows != metadata.num_rows:
-            raise Corrupt(f"{file}: a block has {table.num_rows} rows; the file's footer says {metadata.num_rows}")
+        if table.num_rows != row_count:
+            source = "the file's footer" if kind == "parquet" else "its index"
+            raise Corrupt(f"{file}: a block has {table.num_rows} rows; {source} says {row_count}")
         return table
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -160,8 +158,72 @@ def _pyarrow() -> Any:
         import pyarrow
         import pyarrow.parquet
     except ImportError as error:
-        raise Unsupported(f"rows of Parquet are decoded by the package pyarrow: {error}") from None
+        raise Unsupported(f"rows of tables are decoded by the package pyarrow: {error}") from None
+    if not _is_safe(pyarrow.__version__):
+        raise Unsupported(
+            f"pyarrow {pyarrow.__version__} runs code that the schema of a file names (CVE-2023-47248): install "
+            "pyarrow 14.0.1 or newer"
+        )
     return pyarrow
+
+
+@functools.lru_cache(maxsize=1)
+def _is_safe(version: str) -> bool:
+    parts = [int(part) for part in re.findall(r"\d+", version)[:3]]
+    return parts >= [14, 0, 1]
+
+
+def _parquet_table(
+    view: memoryview, footer: bytes, known: list[str], columns: list[str] | None, file: str, use_threads: bool
+) -> Any:
+    pyarrow = _pyarrow()
+    metadata = pyarrow.parquet.read_metadata(pyarrow.BufferReader(footer))
+    leaves = _leaves(metadata, file)
+    source = pyarrow.parquet.ParquetFile(pyarrow.BufferReader(view), metadata=metadata)
+    # Columns are named by number: a name with a dot also means what is in a struct of the name's first part.
+    wanted = [leaf for name in _chosen(columns, known) for leaf in leaves[name]]
+    return source.reader.read_all(column_indices=wanted, use_threads=use_threads)
+
+
+def _arrow_table(
+    view: memoryview, schema_message: bytes, known: list[str], columns: list[str] | None, file: str, use_threads: bool
+) -> Any:
+    """The rows of the messages in `view`, one after the other. `use_threads` is for Parquet only."""
+    pyarrow = _pyarrow()
+    schema = pyarrow.ipc.read_schema(pyarrow.py_buffer(schema_message))
+    # A copy, as decoded columns are parts of these bytes.
+    source = pyarrow.BufferReader(bytes(view))
+    batches = []
+    while source.tell() < source.size():
+        batch = pyarrow.ipc.read_record_batch(pyarrow.ipc.read_message(source), schema)
+        batch.validate(full=True)  # whoever wrote the file chose the offsets in it
+        batches.append(batch)
+    table = pyarrow.Table.from_batches(batches, schema)
+    if columns is None:
+        return table
+    # A chunk has no column for what none of its rows has.
+    chosen = _chosen(columns, list(dict.fromkeys(known + table.column_names)))
+    missing = pyarrow.nulls(table.num_rows)
+    return pyarrow.table({name: table[name] if name in table.column_names else missing for name in chosen})
+
+
+def _chosen(columns: list[str] | None, known: list[str]) -> list[str]:
+    """The names of `columns`, which must be known; all that are known if `columns` is None."""
+    for name in columns or []:
+        if name not in known:
+            raise InvalidArgument(f'the dataset has no column "{name}"; it has {", ".join(known)}')
+    return known if columns is None else columns
+
+
+def _joined(parts: list[Any]) -> Any:
+    """The tables, one after the other. Those of LitData have columns as their chunks have."""
+    pyarrow = _pyarrow()
+    if all(part.schema.equals(parts[0].schema) for part in parts):
+        return pyarrow.concat_tables(parts)
+    try:
+        return pyarrow.concat_tables(parts, promote_options="permissive")
+    except pyarrow.ArrowException as error:
+        raise Unsupported(f"chunks have types that do not fit one table ({error}); larder.decode gives rows") from error
 
 
 def _leaves(metadata: Any, file: str) -> dict[str, range]:

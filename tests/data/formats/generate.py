@@ -7,8 +7,10 @@ is Debian's python3-torch):
     mosaicml-streaming 0.13.0, litdata 0.2.40, tfrecord 1.14.6, megatron-core 0.16.1,
     lightning_utilities 0.15.3, zstd, zstandard, protobuf, crc32c, tqdm, xxhash, psutil, filelock, Pillow, NumPy
 
-litdata 0.2.76 wrote litdata_new, litdata_new_zstd, litdata_new_frames, litdata_json and litdata_arrow, the last with
-pyarrow 17.0.0 installed, which changes what the writer writes. The tests need none of these packages. Modules that the
+litdata 0.2.76 wrote litdata_new, litdata_new_zstd, litdata_new_frames, litdata_json, litdata_arrow, litdata_rows and
+litdata_rows_zstd. pyarrow was installed for the last three (17.0.0, then 26.0.1), which changes what is written. The
+last two need torch 2, boto3 and obstore, since litdata.optimize() wrote them (StandIns cannot be imported by its
+workers). The tests need none of these packages. Modules that the
 writers' packages import and these fixtures do not use are replaced by empty modules. TFRecords are written twice: by
 the package tfrecord, and by TensorFlow (tensorflow-cpu 2.21.0), which defines the format and is too large for the tests
 to install. WebDataset's writer is so small that the tests run it themselves (tests/python/test_webdataset_writer.py).
@@ -176,6 +178,30 @@ def write_litdata_rows(out: pathlib.Path) -> None:
     writer.merge()
 
 
+ROWS = 640  # more than the 256 of a batch in one chunk, and several chunks
+
+
+def table_row(i: int) -> dict[str, Any]:
+    """Rows of which some lack what others have: LitData infers a schema for each chunk."""
+    row: dict[str, Any] = {
+        "id": i,
+        "text": text_of(i)[:20],
+        "score": None if i % 7 == 0 else i / 3,
+        "raw": draw(i).bytes(i % 5),
+        "tags": [f"{j}" for j in range(i % 3)],
+        "meta": {"width": i, "note": None if i < 600 else "late"},
+    }
+    if i >= 500:
+        row["late"] = i % 2 == 0
+    return row
+
+
+def write_litdata_optimized(out: pathlib.Path, **options: Any) -> None:
+    import litdata
+
+    litdata.optimize(table_row, list(range(ROWS)), str(out), chunk_bytes="15KB", num_workers=1, **options)
+
+
 def document(i: int) -> numpy.ndarray:
     return draw(i).integers(0, 50_000, i * 37 % 211 + 1, "int32")
 
@@ -306,6 +332,8 @@ NEW_FIXTURES = {
     "litdata_new_frames": lambda out: write_litdata(out, compression="zstd", compression_batch_size=8),
     "litdata_json": write_litdata_json,
     "litdata_arrow": write_litdata_rows,
+    "litdata_rows": write_litdata_optimized,
+    "litdata_rows_zstd": lambda out: write_litdata_optimized(out, compression="zstd"),
     "tfrecord_tensorflow": write_tensorflow,
     "tfrecord_tensorflow_gzip": lambda out: write_tensorflow(out, "GZIP"),
     "tfrecord_tensorflow_zlib": lambda out: write_tensorflow(out, "ZLIB"),

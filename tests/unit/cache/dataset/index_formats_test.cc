@@ -337,9 +337,6 @@ TEST(IndexLitdata, UnsupportedOrBrokenChunksAreRefused) {
     EXPECT_THAT(error_with(index),
                 HasSubstr("c.bin: at offset 0: it has 18 bytes, too few for a chunk of zstd frames"));
     EXPECT_THAT(error_with(litdata_index(litdata_chunk("c.bin", 2, 1))), HasSubstr("c.bin: at offset 0"));
-    source.objects["c.bin"] = test::table_file({"", ""}) + std::string("an Arrow table, its length, LDARW01\0", 36);
-    EXPECT_THAT(error_with(litdata_index(litdata_chunk("c.bin", 2, 1))),
-                HasSubstr("c.bin: its samples lie in an Arrow table"));
 }
 
 TEST(IndexLitdata, ReadsCompressedChunksOfOldAndNewWriters) {

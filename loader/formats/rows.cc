@@ -1,5 +1,5 @@
-// Parquet: a sample is a row. Its bytes are spread over the columns of its row group, so it has no fields: the training
-// job has Arrow decode the row group (RowPlace).
+// Rows of tables, which are Parquet's samples and some of LitData's. The bytes of a row are spread over its block, so
+// it has no fields: the training job has Arrow decode the block (RowPlace).
 
 #include "cache/protocol/format_info.h"
 #include "loader/formats/sample_format.h"
@@ -7,9 +7,9 @@
 namespace larder::detail {
 namespace {
 
-class ParquetFormat final : public SampleFormat {
+class RowFormat final : public SampleFormat {
 public:
-    explicit ParquetFormat(protocol::FormatInfo info) : info_(std::move(info)) {
+    explicit RowFormat(protocol::FormatInfo info) : info_(std::move(info)) {
         columns_.reserve(info_.columns.size());
         for (const protocol::FormatColumn& column : info_.columns) columns_.push_back(column.name);
     }
@@ -27,13 +27,14 @@ private:
 
 }  // namespace
 
-Result<std::unique_ptr<SampleFormat>> make_parquet_format(const protocol::Manifest& manifest) {
+Result<std::unique_ptr<SampleFormat>> make_row_format(const protocol::Manifest& manifest) {
     auto info = protocol::parse_format_info(manifest.format_info());
     if (!info) return std::unexpected(info.error());
-    if (info->structure.empty()) {
-        return fail(ErrorCode::corrupt, "manifest: it lacks the schema of Parquet; index the dataset again");
+    const bool is_parquet = manifest.sample_format() == protocol::Format::parquet;
+    if (info->structure.empty() == is_parquet) {
+        return fail(ErrorCode::corrupt, "manifest: its schema does not fit its format; index the dataset again");
     }
-    return std::make_unique<ParquetFormat>(std::move(*info));
+    return std::make_unique<RowFormat>(std::move(*info));
 }
 
 }  // namespace larder::detail
