@@ -206,3 +206,43 @@ def test_collate_cannot_end_the_epoch(raw: Any) -> None:
         for _ in range(2):
             with pytest.raises(RuntimeError, match="collate raised StopIteration"):
                 next(batches)
+
+
+def test_collate_never_gets_an_empty_batch(raw: Any) -> None:
+    lengths: list[int] = []
+
+    def collate(keys: list[str]) -> list[str]:
+        lengths.append(len(keys))
+        return keys
+
+    left = sorted(set(raw.contents) - {"bee/0003.png", "cat/0004.png"})
+    options = {"transform": undecodable, "collate": collate, "decode_errors": "skip"}
+    with larder.Loader(**raw.options(batch_size=1), **options) as loader:
+        for epochs in (1, 2):
+            assert sorted(key for keys in loader for key in keys) == left
+            assert loader.statistics().decode_errors == 2 * epochs
+    with larder.Mixture({raw.name: 1}, batch_size=1, socket=raw.options()["socket"], **options) as mixture:
+        assert sorted(key for keys in mixture for key in keys) == left
+        assert mixture.statistics().decode_errors == 2
+    assert set(lengths) == {1}
+
+
+def test_iterable_dataset_counts_a_decode_error_once_where_collate_fails(raw: Any) -> None:
+    tries = itertools.count()
+
+    def collate(keys: list[str]) -> list[str]:
+        if next(tries) % 2 == 0:
+            raise KeyError("a shape")
+        return keys
+
+    dataset = larder.torch.IterableDataset(
+        **raw.options(batch_size=16), decode=undecodable, collate=collate, decode_errors="skip"
+    )
+    batches = iter(dataset)
+    keys: list[str] = []
+    for _ in range(len(dataset)):
+        with pytest.raises(KeyError, match="a shape"):
+            next(batches)
+        keys += next(batches)
+    assert sorted(keys) == sorted(set(raw.contents) - {"bee/0003.png", "cat/0004.png"})
+    assert dataset.statistics().decode_errors == 2

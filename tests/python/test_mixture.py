@@ -269,3 +269,12 @@ def test_daemon_that_restarts_costs_a_mixture_nothing(
                 own.start()
         assert got == expected
     own.end()
+
+
+def test_share_of_the_memory_budget_that_is_too_small_names_its_dataset(
+    mix: Callable[..., larder.Mixture], names: dict[str, str]
+) -> None:
+    says = f'dataset "{names["many"]}" gets 6 of 8 parts of memory_budget, its share of a batch: a memory budget of'
+    for budget in (1, "4KiB"):
+        with pytest.raises(larder.InvalidArgument, match=says):
+            mix(memory_budget=budget)

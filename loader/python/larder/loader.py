@@ -30,7 +30,7 @@ class Loader(Closing):
     `transform` or `collate`, yields `collate([transform(decode(sample)) for sample in batch])`, without those that are
     not given, and gives the batch back; the result should not hold views. If `decode` or `transform` raises, the loop
     gets a `DecodeError` that names the sample, or continues without it (`decode_errors`). An error of `collate` comes
-    as it is.
+    as it is. A batch of which no sample is left is left out where there is a `collate`.
 
     With `decode_batch`, yields `decode_batch(batch)` instead: `decode_batch=larder.parquet.Tables()` makes a
     pyarrow.Table of each batch of a Parquet dataset. Its error comes as it is, and the batch comes again.
@@ -154,6 +154,13 @@ class Loader(Closing):
         return self._pass is not None and self._pass() is iterator
 
     def _next(self, iterator: Pass) -> Any:
+        made = self._next_batch()
+        while made is None:
+            made = self._next_batch()
+        return made[0]
+
+    def _next_batch(self) -> tuple[Any] | None:
+        """The next batch; None if `collate` would get none of its samples."""
         batch = self._undecoded
         if batch is None:
             batch = self._open_core().next()
@@ -166,14 +173,15 @@ class Loader(Closing):
             self._undecoded = None
             self._taken += 1
             batch.release()
-            return made
+            return (made,)
         if self._decoder is None:
             self._taken += 1
-            return batch
+            return (batch,)
         self._undecoded = batch
         errors = self._decoder.errors
         decoded: Any = self._decoder.batch(batch)
-        if self._collate is not None:
+        is_left_out = self._collate is not None and len(decoded) == 0
+        if self._collate is not None and not is_left_out:
             try:
                 decoded = collated(self._collate, decoded)
             except BaseException:
@@ -182,7 +190,7 @@ class Loader(Closing):
         self._undecoded = None
         self._taken += 1
         batch.release()
-        return decoded
+        return None if is_left_out else (decoded,)
 
     def __len__(self) -> int:
         """The number of this rank's batches in the pass, over all its workers: of a whole epoch, or left by a state."""

@@ -134,22 +134,30 @@ class Mixture(Closing):
         self._streams: dict[str, Iterator[Any]] = {}
         try:
             for name, share in self.shares.items():
-                self._loaders[name] = Loader(
-                    name,
-                    job=job,
-                    batch_size=share,
-                    seed=seed,
-                    shuffle=shuffle,
-                    shuffle_window_blocks=shuffle_window_blocks,
-                    rank=rank,
-                    world_size=world_size,
-                    drop_last=True,
-                    skip_failed=skip_failed,
-                    deal=deal,
-                    memory_budget=None if budget is None else budget * share // batch_size,
-                    reconnect_timeout_s=reconnect_timeout_s,
-                    socket=socket,
-                )
+                try:
+                    self._loaders[name] = Loader(
+                        name,
+                        job=job,
+                        batch_size=share,
+                        seed=seed,
+                        shuffle=shuffle,
+                        shuffle_window_blocks=shuffle_window_blocks,
+                        rank=rank,
+                        world_size=world_size,
+                        drop_last=True,
+                        skip_failed=skip_failed,
+                        deal=deal,
+                        memory_budget=None if budget is None else max(1, budget * share // batch_size),
+                        reconnect_timeout_s=reconnect_timeout_s,
+                        socket=socket,
+                    )
+                except InvalidArgument as error:
+                    if budget is None or "memory budget" not in str(error):
+                        raise
+                    raise InvalidArgument(
+                        f'dataset "{name}" gets {share} of {batch_size} parts of memory_budget, its share of a batch: '
+                        f"{error}"
+                    ) from None
                 is_first = len(self._loaders) == 1
                 self._loaders[name].set_training_loop(self._wait.words if is_first else None)
                 if len(self._loaders[name]) == 0:
@@ -190,6 +198,13 @@ class Mixture(Closing):
         return self._pass is not None and self._pass() is iterator
 
     def _next(self, iterator: Pass) -> Any:
+        made = self._next_batch()
+        while made is None:
+            made = self._next_batch()
+        return made[0]
+
+    def _next_batch(self) -> tuple[Any] | None:
+        """The next batch; None if `collate` would get none of its samples."""
         if self._taken >= self._length:
             self._counts = True
             raise StopIteration
@@ -202,7 +217,8 @@ class Mixture(Closing):
             batch: Any = []
             for name, part in self._parts.items():
                 batch += part if self._is_plain else self._decoders[name].batch(part)
-            if self._collate is not None:
+            is_left_out = self._collate is not None and len(batch) == 0
+            if self._collate is not None and not is_left_out:
                 batch = collated(self._collate, batch)
         except BaseException:
             for name, decoder in self._decoders.items():
@@ -214,7 +230,7 @@ class Mixture(Closing):
         if not self._is_plain or self._collate is not None:
             for part in parts.values():
                 part.release()
-        return batch
+        return None if is_left_out else (batch,)
 
     def _next_part(self, name: str) -> _larder.Batch:
         loader = self._loaders[name]

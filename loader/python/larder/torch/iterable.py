@@ -291,12 +291,18 @@ class IterableDataset(torch.utils.data.IterableDataset[Any], Closing):
     def _make_batch(self, batch: larder.Batch) -> Any:
         if self._decode_batch is not None:
             return decoded_batch(self._decode_batch, batch) if len(batch) > 0 else None
+        errors = self._decode_errors()
         samples = [copy_sample(sample) for sample in batch] if self._decoder is None else self._decoder.batch(batch)
         if len(samples) == 0:
             return None
-        if self._collate is None:
-            return samples if self._decoder is None else collate(samples)
-        return collated(self._collate, samples)
+        try:
+            if self._collate is None:
+                return samples if self._decoder is None else collate(samples)
+            return collated(self._collate, samples)
+        except BaseException:
+            if self._decoder is not None:
+                self._decoder.errors = errors  # the batch comes again
+            raise
 
     def _own_state(self) -> bytes:
         """The state of this process's pass, or at its close; empty if the newest pass is another process's."""
