@@ -14,6 +14,7 @@
 #include "base/assert.h"
 #include "base/environment.h"
 #include "base/units.h"
+#include "cache/protocol/decompress_block.h"
 #include "cache/protocol/record.h"
 #include "loader/batch.h"
 
@@ -426,10 +427,16 @@ Result<void> BlockClient::take(const Completion& completion, std::int64_t now_ns
     entry.memory = &session_->memory();
     ++entry.memory->blocks;
     entry.state = BlockState::ready;
-    if (compressed) decompress(completion.tag, {entry.data, completion.length}, completion.raw_bytes);
+    if (compressed) {
+        take_decompressed(completion.tag, {entry.data, completion.length},
+                          decompressor_.run({entry.data, completion.length}, completion.raw_bytes),
+                          completion.raw_bytes);
+    }
     if (manifest_.has_compressed_blocks() && entry.state == BlockState::ready) {
-        if (const std::uint32_t raw_bytes = manifest_.block(entry.block).raw_bytes; raw_bytes > 0) {
-            decompress(completion.tag, entry.bytes(), raw_bytes);
+        if (const protocol::Block block = manifest_.block(entry.block); block.raw_bytes > 0) {
+            take_decompressed(completion.tag, entry.bytes(),
+                              protocol::decompress_block(manifest_, block, entry.bytes(), decompressor_),
+                              block.raw_bytes);
         }
     }
     if (entry.state == BlockState::ready && !entry.found && !entry.past) table_.make_current(completion.tag);

@@ -141,7 +141,8 @@ private:
     // Takes all completions that are there. If there are none, waits for one until `wait_until_ns`; 0: does not wait.
     Result<std::size_t> take_completions(std::int64_t wait_until_ns = 0);
     Result<void> take(const protocol::Completion& completion, std::int64_t now_ns);
-    void decompress(std::uint32_t tag, std::span<const std::byte> bytes, std::uint32_t raw_bytes);
+    void take_decompressed(std::uint32_t tag, std::span<const std::byte> bytes,
+                           Result<std::unique_ptr<std::byte[]>> raw, std::uint32_t raw_bytes);
     void want_first(std::uint32_t tag);
     Result<void> service_segments(std::int64_t now_ns);
     void release_memory(BlockEntry& entry);

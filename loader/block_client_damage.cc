@@ -48,9 +48,9 @@ std::string BlockClient::failure_reason_of(const BlockEntry& entry) const {
 }
 
 // Releases the block's shared memory at once, because readers use the decompressed copy.
-void BlockClient::decompress(std::uint32_t tag, std::span<const std::byte> bytes, std::uint32_t raw_bytes) {
+void BlockClient::take_decompressed(std::uint32_t tag, std::span<const std::byte> bytes,
+                                    Result<std::unique_ptr<std::byte[]>> raw, std::uint32_t raw_bytes) {
     BlockEntry& entry = table_[tag];
-    auto raw = decompressor_.run(bytes, raw_bytes);
     const std::uint32_t damaged_crc = raw ? 0 : crc32c(bytes);
     if (raw && entry.is_refetch && bytes.size() == manifest_.block(entry.block).length)
         entry.compressed_crc = crc32c(bytes);

@@ -239,7 +239,8 @@ constexpr std::array kRules{
           "location of the dataset"},
          set_entry<set_url, &DaemonConfig::datasets, &DatasetRequest::definition, &DatasetDefinition::url>},
     Rule{{"dataset.NAME.format",
-          "one of \"raw\", \"webdataset\", \"mds\", \"litdata\", \"tfrecord\", \"megatron\", \"larder\"",
+          "one of \"raw\", \"webdataset\", \"mds\", \"litdata\", \"tfrecord\", \"megatron\", \"larder\", "
+          "\"parquet\", \"array_record\"",
           "format of the dataset; raw: one file is one sample; default: detected from the files"},
          set_entry<set_format, &DaemonConfig::datasets, &DatasetRequest::definition, &DatasetDefinition::format>},
     Rule{{"dataset.NAME.block", "\"sample\", \"object\" or a size such as \"8 MiB\"",

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/assert.h"
+#include "cache/protocol/decompress_block.h"
 
 namespace larder::cache {
 
@@ -74,7 +75,7 @@ Result<BlockBytes> BlocksAhead::read(std::uint32_t index, protocol::Decompressor
     if (!bytes) return std::unexpected(bytes.error().within(path));
     read.bytes = *bytes;
     if (block.raw_bytes == 0) return read;
-    auto raw = decompressor.run(*bytes, block.raw_bytes);
+    auto raw = protocol::decompress_block(manifest_, block, *bytes, decompressor);
     if (!raw) return std::unexpected(raw.error().within(path));
     read.raw = std::move(*raw);
     read.reader.reset();

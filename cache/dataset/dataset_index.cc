@@ -7,6 +7,7 @@
 #include "cache/dataset/block_checksums.h"
 #include "cache/dataset/dataset_root.h"
 #include "cache/dataset/detect_format.h"
+#include "cache/dataset/index_array_record.h"
 #include "cache/dataset/index_choices.h"
 #include "cache/dataset/index_journal.h"
 #include "cache/dataset/index_litdata.h"
@@ -205,6 +206,9 @@ Result<IndexReport> index_dataset(const IndexRequest& request, const IndexProgre
             indexed = index_packed(*source, content, report.definition.block, report.notes, report_indexed, stop,
                                    journal.get());
             break;
+        case Format::array_record:
+            indexed = index_array_record(*source, goal, content, report.notes, report_indexed, stop, journal.get());
+            break;
         case Format::parquet:
             indexed = index_parquet(*source, goal, asked.columns, content, report.notes, report_indexed, stop);
             break;
@@ -236,7 +240,7 @@ Result<IndexReport> index_dataset(const IndexRequest& request, const IndexProgre
     }
 
     // A file that is compressed whole can only be read whole.
-    if (content.samples_by_ordinal && content.block_details.empty())
+    if (content.samples_by_ordinal && content.block_details.empty() && *format != Format::array_record)
         report.definition.block = {.target = BlockTarget::object, .bytes = 0};
     auto summary = write_manifest(content, report.definition, request.manifest);
     if (!summary) return std::unexpected(summary.error());

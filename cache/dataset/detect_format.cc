@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 
+#include "cache/dataset/index_array_record.h"
 #include "cache/dataset/index_json.h"
 #include "cache/dataset/index_packed.h"
 #include "cache/dataset/index_parquet.h"
@@ -72,6 +73,7 @@ struct ShardKind {
 constexpr std::array kShardKinds{
     ShardKind{Format::webdataset, "a tar", "tars", is_tar_name},
     ShardKind{Format::tfrecord, "a TFRecord file", "TFRecord files", is_tfrecord_name},
+    ShardKind{Format::array_record, "an ArrayRecord file", "ArrayRecord files", is_array_record_name},
     ShardKind{Format::larder, "a packed file", "packed files", is_packed_name},
     ShardKind{Format::parquet, "a Parquet file", "Parquet files", is_parquet_name, is_hidden_path}};
 
@@ -139,6 +141,7 @@ bool may_have_samples(const ObjectListing& listing, Format format) {
         case Format::tfrecord: return !listing.objects.empty();
         case Format::webdataset:
         case Format::larder:
+        case Format::array_record:
         case Format::parquet: break;
     }
     return std::ranges::any_of(kShardKinds, [&](const ShardKind& kind) {

@@ -115,6 +115,7 @@ Result<std::span<const NewMember>> PackMembers::split(const SourceSample& sample
             }
             break;
         }
+        case Format::array_record: add("record", sample.bytes); break;
         case Format::mds:
         case Format::litdata:
         case Format::megatron: done = split_columns(sample); break;

@@ -64,14 +64,16 @@ Result<void> check_values(const ManifestHeader& header) {
     if (raw != ((header.flags & kOneSamplePerObject) != 0)) return corrupt("flags do not fit the format");
     const bool has_tables = header.format == Format::mds || header.format == Format::litdata;
     const bool is_parquet = header.format == Format::parquet;
+    const bool is_array_record = header.format == Format::array_record;
     const bool by_ordinal = (header.flags & kSamplesByOrdinal) != 0;
-    if (by_ordinal ? !has_tables && !is_parquet : is_parquet) return corrupt("flags do not fit the format");
+    if (by_ordinal ? !has_tables && !is_parquet && !is_array_record : is_parquet || is_array_record)
+        return corrupt("flags do not fit the format");
     if (is_parquet && header.block_details_bytes == 0)
         return corrupt("it lacks the block details that its format needs");
-    if (header.format == Format::mds && header.block_details_bytes > 0)
+    if ((header.format == Format::mds || is_array_record) && header.block_details_bytes > 0)
         return corrupt("it has block details, which its format does not have");
-    if ((header.flags & kCompressedBlocks) != 0 && !has_tables && header.format != Format::larder)
-        return corrupt("flags do not fit the format");
+    const bool may_compress = has_tables || is_array_record || header.format == Format::larder;
+    if ((header.flags & kCompressedBlocks) != 0 && !may_compress) return corrupt("flags do not fit the format");
     const bool has_columns = sample_format == Format::mds || sample_format == Format::litdata ||
                              sample_format == Format::megatron || sample_format == Format::parquet;
     if (has_columns && header.format_info_bytes == 0) return corrupt("it lacks the format info that its format needs");
@@ -121,6 +123,7 @@ std::string_view name(Format format) {
         case Format::megatron: return "megatron";
         case Format::larder: return "larder";
         case Format::parquet: return "parquet";
+        case Format::array_record: return "array_record";
     }
     return "unknown";
 }

@@ -12,7 +12,8 @@
 // With kSamplesByOrdinal (MDS and LitData with compressed shards), a block is a whole object, and the sample array is
 // absent: a sample is found in the decompressed block by its ordinal among the block's samples. Datasets of rows have
 // this flag, too, and block details (`has_rows`): a block is one or more row groups of Parquet, or batches of rows of a
-// LitData chunk, and a sample is a row of them. With kBlockChecksums, the array of CRC32Cs of the blocks' bytes on the
+// LitData chunk, and a sample is a row of them. So has ArrayRecord: a block is groups of records, and decodes to a
+// table of them (sample_table.h). With kBlockChecksums, the array of CRC32Cs of the blocks' bytes on the
 // remote is present. With kCompressedBlocks, blocks may be zstd frames, and sample extents refer to the decompressed
 // bytes. Other format details that clients need are the format info (format_info.h), stored among the names. Datasets
 // of rows also store block details there, a text for each block, without which Arrow cannot decode it: the end of each
@@ -59,10 +60,12 @@ enum class Format : std::uint32_t {
     tfrecord = 5,
     megatron = 6,
     larder = 7,  // packed.h
-    parquet = 8
+    parquet = 8,
+    array_record = 9
 };
-inline constexpr std::array kFormats{Format::raw,      Format::webdataset, Format::mds,    Format::litdata,
-                                     Format::tfrecord, Format::megatron,   Format::larder, Format::parquet};
+inline constexpr std::array kFormats{Format::raw,     Format::webdataset, Format::mds,
+                                     Format::litdata, Format::tfrecord,   Format::megatron,
+                                     Format::larder,  Format::parquet,    Format::array_record};
 enum class BlockTarget : std::uint32_t { sample = 1, object = 2, bytes = 3 };
 
 std::string_view name(Format format);

@@ -97,6 +97,8 @@ private:
             if (manifest_.has_rows()) {
                 if (stored.raw_bytes != 0) return bad("is compressed, although it has rows");
                 if (manifest_.block_details(index).empty()) return bad("has no details");
+            } else if (header_.format == Format::array_record) {
+                if (stored.raw_bytes == 0) return bad("has no decoded size");
             } else if (stored.length != object.size_bytes) {
                 return bad("is not its whole object");
             }

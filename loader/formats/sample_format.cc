@@ -10,6 +10,7 @@ Result<std::unique_ptr<SampleFormat>> make_sample_format(const protocol::Manifes
         case Format::raw: return make_raw_format();
         case Format::webdataset: return make_webdataset_format();
         case Format::tfrecord: return make_tfrecord_format();
+        case Format::array_record: return make_array_record_format();
         case Format::mds:
         case Format::litdata:
         case Format::megatron: return make_column_format(manifest);

@@ -46,6 +46,7 @@ Result<std::unique_ptr<SampleFormat>> make_sample_format(const protocol::Manifes
 std::unique_ptr<SampleFormat> make_raw_format();
 std::unique_ptr<SampleFormat> make_webdataset_format();
 std::unique_ptr<SampleFormat> make_tfrecord_format();
+std::unique_ptr<SampleFormat> make_array_record_format();
 // Parquet, and LitData's rows: `split` is called with the bytes of the row's block, and gives no fields.
 Result<std::unique_ptr<SampleFormat>> make_row_format(const protocol::Manifest& manifest);
 // MDS, LitData and Megatron, as the manifest's format info says.

@@ -59,6 +59,14 @@ def tfrecord_sample(i: int) -> Any:
     return {"context": features, "feature_lists": lists}
 
 
+def array_sample(i: int) -> dict[str, bytes]:
+    return {"record": generate.array_record(i)}
+
+
+def array_number(value: dict[str, bytes]) -> int:
+    return int(value["record"].split(b" ", 2)[1])
+
+
 def with_sorted_keys(value: Any) -> Any:
     """Sorts dictionaries by key, because Protobuf's maps and MDS's columns have no order."""
     if isinstance(value, dict):
@@ -78,6 +86,9 @@ CASES: dict[str, tuple[str, Callable[[int], Any], Callable[[Any], int]]] = {
     "litdata_new_frames": ("litdata", generate.litdata_sample, lambda value: value["id"] + 7),
     "litdata_json": ("litdata", generate.json_sample, lambda value: value["id"]),
     "litdata_arrow": ("litdata", lambda i: {"id": i, "text": generate.text_of(i)}, lambda value: value["id"]),
+    "array_record": ("array_record", array_sample, array_number),
+    "array_record_groups": ("array_record", array_sample, array_number),
+    "array_record_plain": ("array_record", array_sample, array_number),
     "tfrecord": ("tfrecord", tfrecord_sample, lambda value: int(value.get("context", value)["id"][0]) + 30),
     "tfrecord_tensorflow": ("tfrecord", tfrecord_sample, lambda value: int(value.get("context", value)["id"][0]) + 30),
 }

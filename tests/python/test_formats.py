@@ -331,6 +331,34 @@ def test_decompression_bomb_is_refused(daemon: Any, tmp_path: pathlib.Path) -> N
     assert "shard.00002.mds.zstd" in refusal(daemon, root)
 
 
+def test_array_record_that_is_not_read_is_refused_by_name(daemon: Any, tmp_path: pathlib.Path) -> None:
+    says = refusal(daemon, DATA / "array_record_brotli")
+    assert "train.array_record-00000-of-00002: at offset" in says and "compressed with brotli" in says
+    root = copy(tmp_path, "array_record_groups")
+    victim = root / "train.array_record-00001-of-00002"
+    good = victim.read_bytes()
+    for bad in (good[:65536], good[:-1], good[:65536] + bytes(65536)):
+        victim.write_bytes(bad)
+        assert "train.array_record-00001-of-00002: at offset" in refusal(daemon, root)
+
+
+def test_damaged_group_of_records_is_refused_when_read(
+    daemon: Any, add: Callable[..., str], tmp_path: pathlib.Path
+) -> None:
+    root = copy(tmp_path, "array_record_groups")
+    victim = root / "train.array_record-00000-of-00002"
+    data = bytearray(victim.read_bytes())
+    data[64 + 40 + 3] ^= 0xFF  # where the compressed sizes of the first group's records begin
+    victim.write_bytes(data)
+    name = add(root)
+    with larder.Loader(name, socket=daemon.socket, batch_size=5, decode=larder.decode) as loader:
+        with pytest.raises(larder.Error, match="train.array_record-00000-of-00002"):
+            list(loader)
+    with larder.Loader(name, socket=daemon.socket, batch_size=5, skip_failed=True) as loader:
+        assert sum(len(batch) for batch in loader) == generate.SAMPLES - 7
+        assert loader.statistics().skipped_samples == 7
+
+
 def test_damaged_frame_table_is_refused_with_file_and_offset(daemon: Any, tmp_path: pathlib.Path) -> None:
     root = copy(tmp_path, "litdata_new_frames")
     victim = root / "chunk-0-1.bin"

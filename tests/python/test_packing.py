@@ -34,8 +34,12 @@ def pack(daemon: Any, tmp_path: pathlib.Path) -> Callable[..., pathlib.Path]:
 PACKINGS = [("--block", "sample"), ("--block", "2KiB", "--compression", "zstd:1"), ("--shard-size", "20KiB")]
 
 
+# Rows of tables have no bytes that could be packed; test_litdata_rows.py has the refusal.
+PACKED = [case for case in CASES if case != "litdata_arrow"]
+
+
 @pytest.mark.parametrize("packing", PACKINGS, ids=["sample", "zstd", "shards"])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", PACKED)
 def test_packed_samples_are_read_back_as_written(
     daemon: Any, add: Callable[..., str], pack: Callable[..., pathlib.Path], case: str, packing: tuple[str, ...]
 ) -> None:

@@ -316,7 +316,7 @@ void add_add_command(CLI::App& dataset, Context& context) {
     add_remote_options(*add, options->remote, "the daemon's");
     add->add_option("--format", options->format,
                     "raw: one file is one sample; webdataset: tar shards; mds: MosaicML Streaming; litdata; tfrecord; "
-                    "megatron: .bin with .idx; parquet. Default: detected from the files")
+                    "megatron: .bin with .idx; parquet; array_record. Default: detected from the files")
         ->check(CLI::IsMember(format_names()));
     add->add_option("--block", options->block,
                     "The unit fetched and cached: sample, object, or a size such as 8MiB. Default: sample")

@@ -46,7 +46,7 @@ class Tables:
 
     Args:
         columns: The columns to decode, among those chosen at `larder dataset add`. None: all of these. Rows of LitData
-            that lack a column have nulls in it.
+            whose chunk lacks a column have nulls in it; its index.json must name the column.
         memory: Bytes, or a size such as "2GiB", for decoded blocks.
         use_threads: True lets Arrow decode columns on several threads.
     """

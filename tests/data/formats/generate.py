@@ -10,7 +10,8 @@ is Debian's python3-torch):
 litdata 0.2.76 wrote litdata_new, litdata_new_zstd, litdata_new_frames, litdata_json, litdata_arrow, litdata_rows and
 litdata_rows_zstd. pyarrow was installed for the last three (17.0.0, then 26.0.1), which changes what is written. The
 last two need torch 2, boto3 and obstore, since litdata.optimize() wrote them (StandIns cannot be imported by its
-workers). The tests need none of these packages. Modules that the
+workers). array_record 0.8.6 wrote array_record, array_record_groups, array_record_plain and
+array_record_brotli. The tests need none of these packages. Modules that the
 writers' packages import and these fixtures do not use are replaced by empty modules. TFRecords are written twice: by
 the package tfrecord, and by TensorFlow (tensorflow-cpu 2.21.0), which defines the format and is too large for the tests
 to install. WebDataset's writer is so small that the tests run it themselves (tests/python/test_webdataset_writer.py).
@@ -286,6 +287,24 @@ def write_tensorflow(out: pathlib.Path, compression: str = "") -> None:
                 writer.write(record)
 
 
+# --- ArrayRecord
+
+
+def array_record(i: int) -> bytes:
+    return b"record %d " % i + draw(i).bytes(i * 29 % 300) + b"x" * 40
+
+
+def write_array_record(out: pathlib.Path, options: str) -> None:
+    from array_record.python.array_record_module import ArrayRecordWriter
+
+    out.mkdir()
+    for part in range(2):
+        writer = ArrayRecordWriter(str(out / f"train.array_record-{part:05}-of-00002"), options)
+        for i in range(part * 30, part * 30 + 30):
+            writer.write(array_record(i))
+        writer.close()
+
+
 # --- Megatron
 
 
@@ -335,6 +354,10 @@ NEW_FIXTURES = {
     "litdata_rows": write_litdata_optimized,
     "litdata_rows_zstd": lambda out: write_litdata_optimized(out, compression="zstd"),
     "tfrecord_tensorflow": write_tensorflow,
+    "array_record": lambda out: write_array_record(out, "group_size:1"),  # the default of array_record 0.8.6
+    "array_record_groups": lambda out: write_array_record(out, "group_size:7"),
+    "array_record_plain": lambda out: write_array_record(out, "group_size:7,uncompressed"),
+    "array_record_brotli": lambda out: write_array_record(out, "group_size:7,brotli"),
     "tfrecord_tensorflow_gzip": lambda out: write_tensorflow(out, "GZIP"),
     "tfrecord_tensorflow_zlib": lambda out: write_tensorflow(out, "ZLIB"),
 }
