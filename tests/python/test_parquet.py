@@ -10,6 +10,7 @@ import os
 import pathlib
 import pickle
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -355,9 +356,10 @@ def test_page_of_the_docs_runs(
     for name, columns in (("clicks", numbers), ("pictures", pictures)):
         (tmp_path / name).mkdir()
         pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / name / "0.parquet")
+    shutil.copytree(repository / "tests" / "data" / "formats" / "litdata_rows", tmp_path / "reviews-litdata")
     text = (repository / "docs" / "parquet.md").read_text()
     commands = re.findall(r"^    (larder .*)$", text, re.MULTILINE)
-    assert len(commands) == 2
+    assert len(commands) == 3
     environment = os.environ | {
         "PATH": f"{larder_bin}:{os.environ['PATH']}", "LARDER_ADMIN_SOCKET": str(daemon.state / "admin.sock"),
         "LARDER_SOCKET": daemon.socket,
@@ -373,7 +375,7 @@ def test_page_of_the_docs_runs(
         ran = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
         assert ran.returncode == 0, ran.stderr
     finally:
-        for name in ("clicks", "pictures"):
+        for name in ("clicks", "pictures", "reviews"):
             daemon.try_command("dataset", "rm", name)
 
 
