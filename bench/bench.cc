@@ -28,6 +28,7 @@ constexpr Entry kBenches[] = {
     {"dlio", dlio,
      "how many emulated accelerators does this machine feed, by DLIO with an MLPerf-derived configuration?"},
     {"curve", curve, "how does throughput grow with cache size, compared with the model and LRU?"},
+    {"shared", shared, "what do jobs on one dataset cost the remote, in seeded and in shared order?"},
     {"miss", miss, "do misses come at the granted rate?"},
     {"peers", peers, "how fast are blocks from another node's cache, compared with the node's own and the loopback?"},
     {"layout", layout, "how many token samples a second do JSONL, Megatron's files and packed files give?"},
@@ -91,7 +92,7 @@ int bench_main(int argc, char** argv) {
             command->add_option("--trace", options.trace,
                                 "a trace; default: as many jobs as Philly's, drawn at random");
         }
-        if (entry.run == curve || entry.run == joint) {
+        if (entry.run == curve || entry.run == joint || entry.run == shared) {
             command->add_option("--plot", options.plot, "draw the results as SVG")->type_name("FILE");
         }
     }

@@ -16,7 +16,7 @@ struct BenchOptions {
     bool quick = false;  // under 20 s: counts are exact, speeds are not to be quoted
     bool json = false;
     std::string directory;                   // on the file system to measure; the bench makes a fresh directory in it
-    std::string plot;                        // curve, joint: the SVG to draw
+    std::string plot;                        // curve, joint, shared: the SVG to draw
     std::vector<std::string> policies;       // joint, reality, simulate, decide: those to run; empty: all
     std::string trace;                       // simulate: its file; empty: jobs drawn at random
     bool events = false;                     // joint: true to measure events in mid-run
@@ -34,6 +34,7 @@ Result<boost::json::value> hits(const BenchOptions& options);
 Result<boost::json::value> python(const BenchOptions& options);
 Result<boost::json::value> dlio(const BenchOptions& options);
 Result<boost::json::value> curve(const BenchOptions& options);
+Result<boost::json::value> shared(const BenchOptions& options);
 Result<boost::json::value> miss(const BenchOptions& options);
 Result<boost::json::value> peers(const BenchOptions& options);
 Result<boost::json::value> compression(const BenchOptions& options);

@@ -20,6 +20,10 @@ Result<void> plot_curve(const boost::json::array& points, const std::string& svg
     return draw("bench/plot_curve.py", points, svg_path);
 }
 
+Result<void> plot_shared(const boost::json::array& points, const std::string& svg_path) {
+    return draw("bench/plot_shared.py", points, svg_path);
+}
+
 Result<void> plot_joint(const boost::json::array& policies, const std::string& svg_path) {
     return draw("bench/plot_joint.py", policies, svg_path);
 }

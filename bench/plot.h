@@ -11,6 +11,7 @@
 namespace larder::bench {
 
 Result<void> plot_curve(const boost::json::array& points, const std::string& svg_path);
+Result<void> plot_shared(const boost::json::array& points, const std::string& svg_path);
 Result<void> plot_joint(const boost::json::array& policies, const std::string& svg_path);
 
 }  // namespace larder::bench

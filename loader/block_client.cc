@@ -77,7 +77,7 @@ Result<std::shared_ptr<BlockClient>> BlockClient::open(const ConnectOptions& opt
 Result<void> BlockClient::attach(const AttachOptions& options) {
     attach_options_ = options;
     reset_slots();
-    auto attached = session_->attach(options.ring_entries, options.slot_bytes, options.sequential);
+    auto attached = session_->attach(options.ring_entries, options.slot_bytes, options.order, manifest_.block_count());
     if (attached || !is_away(attached.error())) return attached;
     drop_session();
     return reconnect();
@@ -97,8 +97,8 @@ Result<void> BlockClient::connect() {
     version_ = manifest.header().version;
     dataset_id_ = manifest.header().dataset_id;
     if (attach_options_.slot_bytes > 0) {
-        auto attached =
-            (*session)->attach(attach_options_.ring_entries, attach_options_.slot_bytes, attach_options_.sequential);
+        auto attached = (*session)->attach(attach_options_.ring_entries, attach_options_.slot_bytes,
+                                           attach_options_.order, manifest_.block_count());
         if (!attached) return attached;
         reset_slots();
     } else {
@@ -112,6 +112,10 @@ Result<void> BlockClient::connect() {
     if (std::exchange(session_was_lost_, false)) ++statistics_.reconnects;
     reported_before_ = statistics_;
     loop_wait_.begin_session();
+    if (!choices_.share().empty()) {
+        choices_.begin_session();
+        session_->set_share(choices_.share());
+    }
     return {};
 }
 
@@ -326,6 +330,20 @@ bool BlockClient::send_releases() {
     return releases_.empty();
 }
 
+void BlockClient::begin_share(std::vector<std::uint64_t> share) {
+    choices_.begin(std::move(share));
+    if (session_ && session_pid_ == ::getpid()) session_->set_share(choices_.share());
+}
+
+void BlockClient::send_choices() {
+    bool any = false;
+    while (choices_.wanted() > 0 && session_->queue_choose(choices_.tag(), choices_.pass())) {
+        choices_.note_asked();
+        any = true;
+    }
+    if (any) session_->publish();
+}
+
 void BlockClient::send_wanted() {
     no_room_ = false;
     // Releases go with the next fetches: alone they would cost a system call and gain nothing.
@@ -388,6 +406,10 @@ Result<std::size_t> BlockClient::take_completions(std::int64_t wait_until_ns) {
 }
 
 Result<void> BlockClient::take(const Completion& completion, std::int64_t now_ns) {
+    if (BlockChoices::is_choice(completion.tag)) {
+        if (choices_.take(completion.tag, completion.length == 1, completion.offset)) return {};
+        return bad_completion("a block that is not to be read");
+    }
     if (!table_.contains(completion.tag) || table_[completion.tag].state != BlockState::requested) {
         return bad_completion("a tag that no request has");
     }
@@ -463,6 +485,7 @@ Result<void> BlockClient::exchange() {
     report(now_ns);
     if (auto taken = take_completions(); !taken) return std::unexpected(taken.error());
     if (auto serviced = service_segments(now_ns); !serviced) return serviced;
+    send_choices();
     send_wanted();
     return {};
 }

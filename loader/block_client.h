@@ -18,6 +18,7 @@
 
 #include "base/clock.h"
 #include "cache/protocol/decompressor.h"
+#include "loader/block_choices.h"
 #include "loader/client_block_table.h"
 #include "loader/client_session.h"
 #include "loader/formats/sample_format.h"
@@ -31,7 +32,7 @@ struct AttachOptions {
     std::uint32_t ring_entries = 1024;
     std::uint64_t slot_bytes = 0;
     std::uint64_t slab_bytes = 0;  // in whole pages; at least the run of the largest block
-    bool sequential = false;
+    protocol::ReadOrder order = protocol::ReadOrder::random;
     std::uint32_t world_size = 0;  // ranks that work in step; 0: unknown
 };
 
@@ -57,6 +58,13 @@ public:
         epoch_ = static_cast<std::uint32_t>(epoch);
         begin_pass();
     }
+
+    // Of a client whose order is `shared`: the daemon chooses blocks of this share, a bit for each block, as they are
+    // wanted. `progress` waits for choices, too.
+    void begin_share(std::vector<std::uint64_t> share);
+    BlockChoices& choices() { return choices_; }
+    // True if acquired blocks have yet to be requested: they wait for room.
+    bool any_unsent() const { return wanted_begin_ < wanted_.size(); }
 
     // Consecutive blocks with the same `bundle` share a slab of slot memory (loader/slot_slabs.h), so they should be
     // released together. kNoBundle: the block is a bundle of its own.
@@ -135,6 +143,7 @@ private:
     void reset_slots();
     Result<void> exchange();
     void send_wanted();
+    void send_choices();
     std::optional<SlotSlabs::Run> allocate_slot(const BlockEntry& entry);
     void copy_out_of_slot(BlockEntry& entry);
     bool send_releases();
@@ -171,6 +180,7 @@ private:
     ClientBlockTable table_;
     std::vector<std::uint32_t> wanted_;  // tags from wanted_begin_ on, in the order of requests
     std::size_t wanted_begin_ = 0;
+    BlockChoices choices_;
     std::vector<SlotRelease> releases_;  // slots released, but not yet reported to the daemon
     std::vector<std::unique_ptr<ClientSessionMemory>> old_memory_;
     std::uint32_t epoch_ = 0;

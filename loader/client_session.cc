@@ -113,13 +113,14 @@ Result<std::unique_ptr<ClientSession>> ClientSession::open(const SessionTarget& 
     return session;
 }
 
-Result<void> ClientSession::attach(std::uint32_t ring_entries, std::uint64_t slot_bytes, bool sequential) {
+Result<void> ClientSession::attach(std::uint32_t ring_entries, std::uint64_t slot_bytes, protocol::ReadOrder order,
+                                   std::uint32_t block_count) {
     LARDER_ASSERT(control_ == nullptr && ring_entries <= protocol::kRingEntriesMax);
     LARDER_ASSERT((ring_entries & (ring_entries - 1)) == 0 && slot_bytes % protocol::kPageBytes == 0);
     const protocol::AttachRequest request{.magic = protocol::kMagic,
                                           .kind = MessageKind::attach,
                                           .ring_entries = ring_entries,
-                                          .sequential = sequential ? 1u : 0u,
+                                          .order = order,
                                           .slot_bytes = slot_bytes};
     if (auto sent = socket_.send(bytes_of(request)); !sent) return sent;
     protocol::AttachReply reply{};
@@ -130,8 +131,9 @@ Result<void> ClientSession::attach(std::uint32_t ring_entries, std::uint64_t slo
     if (reply.status != 0) return refusal(reply.status, reply.error);
     if (message.descriptor_count != 3) return protocol_error("a reply to attach without its descriptors");
 
-    auto ring =
-        Mapping::of(message.descriptors[0].get(), protocol::ring_bytes(ring_entries), Mapping::Access::read_write);
+    const std::uint32_t share_blocks = order == protocol::ReadOrder::shared ? block_count : 0;
+    auto ring = Mapping::of(message.descriptors[0].get(), protocol::ring_bytes(ring_entries, share_blocks),
+                            Mapping::Access::read_write);
     if (!ring) return std::unexpected(ring.error().within("rings"));
     auto slots = Mapping::of(message.descriptors[1].get(), slot_bytes, Mapping::Access::read_only);
     if (!slots) return std::unexpected(slots.error().within("slots"));
@@ -143,6 +145,8 @@ Result<void> ClientSession::attach(std::uint32_t ring_entries, std::uint64_t slo
     requests_ = reinterpret_cast<Request*>(ring_.data() + protocol::requests_offset());
     completions_ = reinterpret_cast<const Completion*>(ring_.data() + protocol::completions_offset(ring_entries));
     entries_ = ring_entries;
+    share_ = {reinterpret_cast<std::uint64_t*>(ring_.data() + protocol::share_offset(ring_entries)),
+              protocol::share_words(share_blocks)};
     // On a single core, spinning would take the core from the daemon.
     spin_ns_ = ::sysconf(_SC_NPROCESSORS_ONLN) > 1 ? kSpinMax_ns : 0;
     return {};
@@ -185,6 +189,28 @@ bool ClientSession::queue_release(std::uint32_t slot_page) {
                   .epoch = 0,
                   .damaged_crc = 0,
                   .reserved2 = {}});
+}
+
+bool ClientSession::queue_choose(std::uint32_t tag, std::uint32_t pass) {
+    if (in_flight_ >= entries_) return false;
+    const Request request{.operation = RequestOperation::choose,
+                          .reserved = {},
+                          .tag = tag,
+                          .block = pass,
+                          .slot_page = 0,
+                          .epoch = 0,
+                          .damaged_crc = 0,
+                          .reserved2 = {}};
+    if (!queue(request)) return false;
+    ++in_flight_;
+    return true;
+}
+
+void ClientSession::set_share(std::span<const std::uint64_t> share) {
+    LARDER_ASSERT(share.size() == share_.size());
+    for (std::size_t i = 0; i < share.size(); ++i) {
+        std::atomic_ref(share_[i]).store(share[i], std::memory_order_relaxed);
+    }
 }
 
 void ClientSession::publish() {

@@ -39,13 +39,18 @@ public:
     // The dataset version that the daemon opened. Can be taken once.
     protocol::Manifest take_manifest() { return std::move(manifest_); }
 
-    Result<void> attach(std::uint32_t ring_entries, std::uint64_t slot_bytes, bool sequential);
+    Result<void> attach(std::uint32_t ring_entries, std::uint64_t slot_bytes, protocol::ReadOrder order,
+                        std::uint32_t block_count);
 
     // False if the ring is full, or if as many fetches are in flight as the ring has room for completions: publish and
     // try again. `damaged_crc`: the block came before with this checksum, and its content was damaged.
     bool queue_fetch(std::uint32_t tag, std::uint32_t block, std::uint32_t slot_page, std::uint32_t epoch,
                      std::optional<std::uint32_t> damaged_crc = {});
     bool queue_release(std::uint32_t slot_page);
+    // Asks which block of the share to read next. A new `pass` begins with the share that was set last.
+    bool queue_choose(std::uint32_t tag, std::uint32_t pass);
+    // Sets the blocks that the daemon may choose, in a session with the order `shared`.
+    void set_share(std::span<const std::uint64_t> share);
     void publish();
 
     // Copies waiting completions and returns their number, which may be 0. If there are none, publishes and waits for
@@ -106,6 +111,7 @@ private:
     protocol::Request* requests_ = nullptr;
     const protocol::Completion* completions_ = nullptr;
     std::uint32_t entries_ = 0;
+    std::span<std::uint64_t> share_;  // in ring memory
     std::uint32_t request_tail_ = 0;  // including queued requests; the published tail is in the ring
     std::uint32_t request_head_ = 0;  // last seen
     std::uint32_t published_tail_ = 0;

@@ -23,10 +23,11 @@ Result<std::unique_ptr<DatasetCore>> DatasetCore::open(ConnectOptions options, c
     }
     auto slots = plan_slots((*client)->manifest(), needs, options.memory_budget_bytes);
     if (!slots) return std::unexpected(slots.error());
-    auto attached = (*client)->attach({.ring_entries = kRingEntries,
-                                       .slot_bytes = slots->slot_bytes,
-                                       .slab_bytes = slots->slab_bytes,
-                                       .sequential = choices.sequential});
+    auto attached = (*client)->attach(
+        {.ring_entries = kRingEntries,
+         .slot_bytes = slots->slot_bytes,
+         .slab_bytes = slots->slab_bytes,
+         .order = choices.sequential ? protocol::ReadOrder::sequential : protocol::ReadOrder::random});
     if (!attached) return std::unexpected(attached.error());
     return std::unique_ptr<DatasetCore>(new DatasetCore(std::move(options), std::move(*client)));
 }

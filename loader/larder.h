@@ -99,6 +99,11 @@ struct ConnectOptions {
 // blocks hold one sample, contiguous otherwise.
 enum class Deal : std::uint8_t { automatic, interleaved, contiguous };
 
+// How a job goes through an epoch. `seeded`: in an order that is a function of (seed, epoch, manifest). `shared`: the
+// daemon chooses the next block, so that jobs that read one dataset at a time on one node share each fetch; the order
+// is another each time. Either way, each sample is delivered exactly once per epoch.
+enum class Order : std::uint8_t { seeded, shared };
+
 struct LoaderOptions : ConnectOptions {
     std::uint64_t seed = 0;
     bool shuffle = true;
@@ -112,7 +117,8 @@ struct LoaderOptions : ConnectOptions {
     // Leaves out samples whose object changed or failed, and counts them. Batches get shorter, down to empty, and keep
     // their places.
     bool skip_failed = false;
-    Deal deal = Deal::automatic;
+    Deal deal = Deal::automatic;  // `shared` deals contiguously
+    Order order = Order::seeded;
     std::uint64_t first_epoch = 0;
     // For a process that collects batches loaded by other processes: it needs epochs, lengths and states, but no
     // samples. The loader then keeps no session and no memory, and `next` fails.
@@ -201,12 +207,17 @@ public:
 
     // The position of the whole job, in a few bytes, when every rank has taken as many batches as this one. It can be
     // restored on any number of ranks and workers (same dataset version, seed, shuffle and window; a mismatch is an
-    // error).
+    // error). With the order `shared` it has what this loader delivered itself, in a bit or less for each block:
+    // `merge_states` makes the job's state of those of all its ranks and workers.
     std::vector<std::byte> state() const;
     // The state after this rank has taken `rank_batches` batches over all its workers, from where this loader began in
-    // the epoch. For a main process that collects batches from workers.
+    // the epoch. For a main process that collects batches from workers; with the order `shared`, at most as many
+    // batches as were taken.
     std::vector<std::byte> state_after(std::uint64_t rank_batches) const;
     Result<void> restore(std::span<const std::byte> state);
+    // Returns the state of a job that reads in shared order, from the states of all its ranks and workers after the
+    // same step.
+    static Result<std::vector<std::byte>> merge_states(std::span<const std::vector<std::byte>> states);
     // Goes to the start of an epoch.
     Result<void> start_epoch(std::uint64_t epoch);
 

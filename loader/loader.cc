@@ -11,10 +11,13 @@
 #include "loader/block_client.h"
 #include "loader/block_error.h"
 #include "loader/deal.h"
+#include "loader/delivered_samples.h"
+#include "loader/divide.h"
 #include "loader/epoch_order.h"
 #include "loader/larder.h"
 #include "loader/loader_state.h"
 #include "loader/prefetch_depth.h"
+#include "loader/shared_order.h"
 #include "loader/slot_budget.h"
 
 namespace larder::detail {
@@ -37,6 +40,13 @@ Result<void> check_options(const LoaderOptions& options) {
     }
     if (std::uint64_t{options.world_size} * options.worker_count > std::uint64_t{1} << 24) {
         return bad("world_size times worker_count must not exceed 16777216");
+    }
+    if (options.order == Order::shared && !options.shuffle) return bad("order shared needs shuffle");
+    if (options.order == Order::shared && options.deal == Deal::interleaved) {
+        return bad("order shared deals contiguously, not interleaved");
+    }
+    if (options.order == Order::shared && options.plan_only) {
+        return bad("order shared has no plan: the daemon chooses the blocks as they are read");
     }
     return {};
 }
@@ -64,6 +74,9 @@ private:
 // planned sample holds a reference to its block, so the block is requested as soon as there is room. `next` makes the
 // first planned batch (loader/batch.h). Measured times determine how far ahead it plans (loader/prefetch_depth.h).
 //
+// With Order::shared the daemon chooses the blocks: a SharedOrder takes the place of EpochOrder and Dealer. Choices are
+// asked for as far ahead as batches are planned.
+//
 // If blocks hold many samples, the blocks of the group being planned are held until the plan leaves the group, so that
 // no block is fetched twice for one group.
 class LoaderCore {
@@ -74,12 +87,15 @@ public:
     Result<std::optional<Batch>> next();
 
     std::uint64_t epoch() const { return epoch_; }
-    std::uint64_t batches_per_epoch() const { return dealer_->rank_batches(options_.rank); }
+    std::uint64_t batches_per_epoch() const {
+        return shared_ ? shared_->rank_batches() : dealer_->rank_batches(options_.rank);
+    }
     const protocol::Manifest& manifest() const { return client_->manifest(); }
     std::vector<std::byte> state() const { return state_after(delivered_ * options_.worker_count); }
     std::vector<std::byte> state_after(std::uint64_t rank_batches) const;
     Result<void> restore(std::span<const std::byte> state);
-    void start_epoch(std::uint64_t epoch, std::vector<DealLevel> history);
+    void start_epoch(std::uint64_t epoch, std::vector<DealLevel> history,
+                     std::optional<DeliveredSamples> delivered = {});
     void set_training_loop(std::shared_ptr<const TrainingLoopWait> loop,
                            std::shared_ptr<const protocol::TakeLog> takes) {
         client_->set_training_loop(std::move(loop), std::move(takes));
@@ -95,8 +111,16 @@ private:
     Result<void> connect(std::uint64_t version, const LoaderState* saved = nullptr);
     Result<void> attach(BlockClient& client) const;
     LoaderState job_state(const protocol::Manifest& manifest, const ManifestLayout& layout) const;
+    protocol::ReadOrder read_order() const;
+    OrderOptions order_options() const;
+    std::uint32_t loader_number() const { return options_.rank * options_.worker_count + options_.worker; }
+    // The positions of the own batch that is planned next: of the dealt order, or of the shared one.
+    PositionRun next_run() const;
+    OrderedSample sample_at(std::uint64_t position);
     void extend_plan();
+    void want_choices(std::uint64_t batches);
     bool plan_batch();
+    Result<void> wait_for_choices();
     void drop_plan(std::size_t keep);
     void leave_group();
     PlannedBatch& planned(std::size_t i) { return plan_[(plan_begin_ + i) % plan_.size()]; }
@@ -109,9 +133,10 @@ private:
     std::uint64_t epoch_ = 0;
     std::uint64_t passes_begun_ = 0;
     std::optional<Dealer> dealer_;
-    std::optional<EpochOrder> order_;  // made when the epoch's first batch is planned
-    std::uint64_t delivered_ = 0;      // batches by this worker since the epoch or the restored state began
-    std::vector<PlannedBatch> plan_;   // a ring of `planned_` batches from plan_begin_ on
+    std::optional<EpochOrder> order_;            // made when the epoch's first batch is planned
+    mutable std::optional<SharedOrder> shared_;  // with Order::shared
+    std::uint64_t delivered_ = 0;                // batches by this worker since the epoch or the restored state began
+    std::vector<PlannedBatch> plan_;             // a ring of `planned_` batches from plan_begin_ on
     std::size_t plan_begin_ = 0;
     std::size_t planned_ = 0;
     bool plan_ended_ = false;
@@ -147,8 +172,8 @@ Result<void> LoaderCore::connect(std::uint64_t version, const LoaderState* saved
     if (saved != nullptr) {
         if (auto same = check_same_order(*saved, job_state(manifest, *layout)); !same) return same;
     }
-    contiguous_ =
-        options_.deal == Deal::contiguous || (options_.deal == Deal::automatic && !layout->one_sample_per_block());
+    contiguous_ = options_.order == Order::shared || options_.deal == Deal::contiguous ||
+                  (options_.deal == Deal::automatic && !layout->one_sample_per_block());
 
     if (options_.plan_only) {
         (*client)->close();
@@ -177,13 +202,19 @@ Result<void> LoaderCore::attach(BlockClient& client) const {
     return client.attach({.ring_entries = entries,
                           .slot_bytes = slots->slot_bytes,
                           .slab_bytes = slots->slab_bytes,
-                          .sequential = !options_.shuffle,
+                          .order = read_order(),
                           .world_size = options_.world_size});
 }
 
 // --- epochs and states
 
-void LoaderCore::start_epoch(std::uint64_t epoch, std::vector<DealLevel> history) {
+protocol::ReadOrder LoaderCore::read_order() const {
+    if (options_.order == Order::shared) return protocol::ReadOrder::shared;
+    return options_.shuffle ? protocol::ReadOrder::random : protocol::ReadOrder::sequential;
+}
+
+void LoaderCore::start_epoch(std::uint64_t epoch, std::vector<DealLevel> history,
+                             std::optional<DeliveredSamples> delivered) {
     drop_plan(0);
     client_->forget_blocks();
     epoch_ = epoch;
@@ -198,6 +229,16 @@ void LoaderCore::start_epoch(std::uint64_t epoch, std::vector<DealLevel> history
                                 .worker_count = options_.worker_count,
                                 .batch_size = options_.batch_size});
     client_->set_epoch(epoch);
+    if (options_.order != Order::shared) return;
+    const ShareOptions share{.order = order_options(),
+                             .rank = options_.rank,
+                             .world_size = options_.world_size,
+                             .worker = options_.worker,
+                             .worker_count = options_.worker_count,
+                             .batch_size = options_.batch_size,
+                             .drop_last = options_.drop_last};
+    shared_.emplace(*layout_, delivered ? std::move(*delivered) : DeliveredSamples(layout_->block_count()), share);
+    client_->begin_share(shared_->share());
 }
 
 LoaderState LoaderCore::job_state(const protocol::Manifest& manifest, const ManifestLayout& layout) const {
@@ -210,11 +251,22 @@ LoaderState LoaderCore::job_state(const protocol::Manifest& manifest, const Mani
             .sample_count = header.sample_count,
             .window_blocks = layout.one_sample_per_block() ? 0 : options_.shuffle_window_blocks,
             .shuffle = options_.shuffle,
-            .history = {}};
+            .history = {},
+            .shared = options_.order == Order::shared ? std::optional(SharedProgress{}) : std::nullopt};
 }
 
 std::vector<std::byte> LoaderCore::state_after(std::uint64_t rank_batches) const {
     LoaderState state = job_state(manifest(), *layout_);
+    if (shared_) {
+        const std::uint64_t own_batches =
+            rank_batches > options_.worker ? divide_rounding_up(rank_batches - options_.worker, options_.worker_count)
+                                           : 0;
+        const std::uint64_t positions = std::min(own_batches, delivered_) * options_.batch_size;
+        state.shared = {.loaders = options_.world_size * options_.worker_count,
+                        .parts = {loader_number()},
+                        .delivered = shared_->delivered_after(positions)};
+        return encode(state);
+    }
     state.history = dealer_->history_after(rank_batches);
     return encode(state);
 }
@@ -236,8 +288,28 @@ Result<void> LoaderCore::restore(std::span<const std::byte> bytes) {
     } else if (auto same = check_same_order(*saved, own); !same) {
         return same;
     }
-    start_epoch(saved->epoch, std::move(saved->history));
+    if (!saved->shared) {
+        start_epoch(saved->epoch, std::move(saved->history));
+        return {};
+    }
+    SharedProgress& progress = *saved->shared;
+    if (progress.delivered.block_count() != layout_->block_count()) {
+        return fail(ErrorCode::invalid_argument, "the saved loader state is of another division into blocks");
+    }
+    if (progress.parts.size() < progress.loaders) {
+        return fail(ErrorCode::invalid_argument,
+                    "the saved loader state is that of " + std::to_string(progress.parts.size()) + " of " +
+                        std::to_string(progress.loaders) + " ranks and workers: merge the states of all of them first");
+    }
+    start_epoch(saved->epoch, {}, std::move(progress.delivered));
     return {};
+}
+
+OrderOptions LoaderCore::order_options() const {
+    return {.seed = options_.seed,
+            .epoch = epoch_,
+            .shuffle = options_.shuffle,
+            .window_blocks = options_.shuffle_window_blocks};
 }
 
 // --- planning
@@ -246,25 +318,48 @@ void LoaderCore::extend_plan() {
     const std::uint64_t target = prefetch_batches(client_->latency_ns(), period_ns_, options_.batch_size);
     // Plans only once half of the plan is used up, so that many small batches are requested together.
     if (planned_ > target / 2 && planned_ >= 2) return;
+    if (shared_) want_choices(target);
     while (planned_ < target && plan_batch()) {
     }
 }
 
+// Wants the blocks of so many batches beyond the delivered ones. A block should be fetched soon after it is chosen,
+// while it is at hand. So no more is wanted while chosen blocks wait for room, and then a batch or a group at a time.
+void LoaderCore::want_choices(std::uint64_t batches) {
+    for (const std::uint32_t block : client_->choices().take_chosen()) shared_->add(block);
+    if (planned_ > 0 && client_->any_unsent()) return;
+    const std::uint64_t blocks = layout_->block_count();
+    const std::uint64_t samples = (delivered_ + batches) * options_.batch_size;
+    const std::uint64_t window = layout_->one_sample_per_block() ? 0 : options_.shuffle_window_blocks;
+    const std::uint64_t wanted = divide_rounding_up(samples * blocks, layout_->sample_count()) + window;
+    const std::uint64_t expected = client_->choices().expected();
+    const std::uint64_t most =
+        std::min({wanted, shared_->share_blocks(),
+                  shared_->added_blocks() + std::max<std::uint64_t>(window, options_.batch_size)});
+    const std::uint64_t coming = shared_->added_blocks() + expected;
+    if (most > coming) client_->choices().want(static_cast<std::uint32_t>(most - coming));
+}
+
+PositionRun LoaderCore::next_run() const {
+    const std::uint64_t own_index = delivered_ + planned_;
+    if (shared_) return {.begin = own_index * options_.batch_size, .count = shared_->batch_samples(own_index)};
+    return dealer_->batch(options_.rank, options_.worker + own_index * options_.worker_count);
+}
+
+OrderedSample LoaderCore::sample_at(std::uint64_t position) {
+    return shared_ ? shared_->at(position) : order_->at(dealer_->position(position));
+}
+
 bool LoaderCore::plan_batch() {
     if (plan_ended_) return false;
-    const std::uint64_t index = options_.worker + (delivered_ + planned_) * options_.worker_count;
-    const PositionRun run = dealer_->batch(options_.rank, index);
+    const PositionRun run = next_run();
     if (run.count == 0) {
         plan_ended_ = true;
         leave_group();
         return false;
     }
-    if (!order_) {
-        order_.emplace(*layout_, OrderOptions{.seed = options_.seed,
-                                              .epoch = epoch_,
-                                              .shuffle = options_.shuffle,
-                                              .window_blocks = options_.shuffle_window_blocks});
-    }
+    if (shared_ && run.begin + run.count > shared_->ready_samples()) return false;
+    if (!shared_ && !order_) order_.emplace(*layout_, order_options());
     if (planned_ == plan_.size()) {
         std::ranges::rotate(plan_, plan_.begin() + static_cast<std::ptrdiff_t>(plan_begin_));
         plan_begin_ = 0;
@@ -276,7 +371,7 @@ bool LoaderCore::plan_batch() {
     // Batches share blocks of many samples, so each such block is a bundle of its own, as kNoBundle says.
     const std::uint64_t bundle = has_groups ? kNoBundle : (passes_begun_ << 40) + delivered_ + planned_;
     for (std::uint64_t i = 0; i < run.count; ++i) {
-        const OrderedSample ordered = order_->at(dealer_->position(run.begin + i));
+        const OrderedSample ordered = sample_at(run.begin + i);
         if (has_groups && ordered.group != group_) {
             leave_group();
             group_ = ordered.group;
@@ -308,6 +403,19 @@ void LoaderCore::drop_plan(std::size_t keep) {
     client_->drop_unwanted();
 }
 
+// Waits until a batch is planned or the epoch ends: the daemon may yet have to choose the blocks of the next batch.
+Result<void> LoaderCore::wait_for_choices() {
+    if (planned_ > 0 || plan_ended_) return {};
+    client_->begin_wait();
+    Result<void> result;
+    while (result && planned_ == 0 && !plan_ended_) {
+        if (auto moved = client_->progress(); !moved) result = std::unexpected(moved.error());
+        extend_plan();
+    }
+    client_->end_wait();
+    return result;
+}
+
 // --- delivering
 
 Result<std::optional<Batch>> LoaderCore::next() {
@@ -315,6 +423,7 @@ Result<std::optional<Batch>> LoaderCore::next() {
         return fail(ErrorCode::invalid_argument, "a loader opened with plan_only delivers no samples");
     extend_plan();
     if (auto ticked = client_->tick(); !ticked) return std::unexpected(ticked.error());
+    if (auto chosen = wait_for_choices(); !chosen) return std::unexpected(chosen.error());
     if (planned_ == 0) {
         start_epoch(epoch_ + 1, {});
         returned_ns_ = 0;  // what the loop does between epochs is no period
@@ -394,6 +503,19 @@ Result<void> Loader::restore(std::span<const std::byte> state) {
 Result<void> Loader::start_epoch(std::uint64_t epoch) {
     core_->start_epoch(epoch, {});
     return {};
+}
+
+Result<std::vector<std::byte>> Loader::merge_states(std::span<const std::vector<std::byte>> states) {
+    std::vector<detail::LoaderState> decoded;
+    decoded.reserve(states.size());
+    for (const std::vector<std::byte>& bytes : states) {
+        auto state = detail::decode_state(bytes);
+        if (!state) return std::unexpected(state.error());
+        decoded.push_back(std::move(*state));
+    }
+    const auto merged = detail::merge(decoded);
+    if (!merged) return std::unexpected(merged.error());
+    return detail::encode(*merged);
 }
 
 void Loader::set_training_loop(std::shared_ptr<const TrainingLoopWait> loop,

@@ -1,7 +1,10 @@
 #include "loader/loader_state.h"
 
+#include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <string>
+#include <utility>
 
 #include "base/hash.h"
 
@@ -10,6 +13,7 @@ namespace {
 
 constexpr char kStateMagic[4] = {'L', 'D', 'S', 'T'};
 constexpr std::uint8_t kStateLayout = 2;
+constexpr std::uint8_t kStateLayoutShared = 3;
 constexpr std::uint8_t kStateLayoutWithId = 1;
 constexpr std::size_t kFixedBytes = 4 + 1 + 1 + 2 + 5 * 8 + 4;
 constexpr std::size_t kLevelBytes = 1 + 3 * 4 + 8;
@@ -49,6 +53,28 @@ std::unexpected<Error> damaged(const std::string& why) {
     return fail(ErrorCode::corrupt, "the saved loader state is damaged: " + why);
 }
 
+std::optional<SharedProgress> decode_progress(std::span<const std::byte> bytes) {
+    constexpr std::size_t kHeadBytes = 2 * sizeof(std::uint32_t);
+    if (bytes.size() < kHeadBytes) return std::nullopt;
+    Reader reader(bytes);
+    SharedProgress progress;
+    progress.loaders = reader.get<std::uint32_t>();
+    const auto count = reader.get<std::uint32_t>();
+    if (progress.loaders == 0 || progress.loaders > kVirtualRanksMax || count > progress.loaders ||
+        bytes.size() - kHeadBytes < count * sizeof(std::uint32_t)) {
+        return std::nullopt;
+    }
+    for (std::uint32_t i = 0; i < count; ++i) {
+        const auto part = reader.get<std::uint32_t>();
+        if (part >= progress.loaders || (i > 0 && part <= progress.parts.back())) return std::nullopt;
+        progress.parts.push_back(part);
+    }
+    auto delivered = DeliveredSamples::decode(bytes.subspan(kHeadBytes + count * sizeof(std::uint32_t)));
+    if (!delivered) return std::nullopt;
+    progress.delivered = std::move(*delivered);
+    return progress;
+}
+
 template <typename T>
 Result<void> check_same(const char* what, T saved, T loader) {
     if (saved == loader) return {};
@@ -62,7 +88,7 @@ Result<void> check_same(const char* what, T saved, T loader) {
 std::vector<std::byte> encode(const LoaderState& state) {
     Writer writer;
     for (const char c : kStateMagic) writer.put(c);
-    writer.put(kStateLayout);
+    writer.put(state.shared ? kStateLayoutShared : kStateLayout);
     writer.put(static_cast<std::uint8_t>(state.shuffle ? 1 : 0));
     writer.put(static_cast<std::uint16_t>(state.history.size()));
     writer.put(state.seed);
@@ -77,6 +103,12 @@ std::vector<std::byte> encode(const LoaderState& state) {
         writer.put(level.worker_count);
         writer.put(level.batch_size);
         writer.put(level.taken);
+    }
+    if (state.shared) {
+        writer.put(state.shared->loaders);
+        writer.put(static_cast<std::uint32_t>(state.shared->parts.size()));
+        for (const std::uint32_t part : state.shared->parts) writer.put(part);
+        for (const std::byte byte : state.shared->delivered.encode()) writer.put(byte);
     }
     writer.put(crc32c(writer.bytes()));
     return std::move(writer).take();
@@ -93,15 +125,17 @@ Result<LoaderState> decode_state(std::span<const std::byte> bytes) {
     }
     Reader reader(bytes.subspan(sizeof kStateMagic));
     const auto layout = reader.get<std::uint8_t>();
-    if (layout != kStateLayout && layout != kStateLayoutWithId) {
+    if (layout != kStateLayout && layout != kStateLayoutWithId && layout != kStateLayoutShared) {
         return fail(ErrorCode::unsupported, "the saved loader state has layout " + std::to_string(layout) +
                                                 ", this Larder reads layouts " + std::to_string(kStateLayoutWithId) +
-                                                " and " + std::to_string(kStateLayout));
+                                                " to " + std::to_string(kStateLayoutShared));
     }
     LoaderState state;
     state.shuffle = (reader.get<std::uint8_t>() & 1) != 0;
     const auto levels = reader.get<std::uint16_t>();
-    if (bytes.size() != kFixedBytes + levels * kLevelBytes + kCrcBytes) return damaged("its length does not fit");
+    const std::size_t head_bytes = kFixedBytes + levels * kLevelBytes;
+    const bool is_shared = layout == kStateLayoutShared;
+    if (is_shared ? levels != 0 : bytes.size() != head_bytes + kCrcBytes) return damaged("its length does not fit");
     state.seed = reader.get<std::uint64_t>();
     state.epoch = reader.get<std::uint64_t>();
     (layout == kStateLayoutWithId ? state.dataset_id : state.content_hash) = reader.get<std::uint64_t>();
@@ -123,7 +157,37 @@ Result<LoaderState> decode_state(std::span<const std::byte> bytes) {
         }
         state.history.push_back(level);
     }
+    if (is_shared) {
+        auto progress = decode_progress(bytes.subspan(head_bytes, bytes.size() - head_bytes - kCrcBytes));
+        if (!progress) return damaged("what it says of delivered samples is invalid");
+        state.shared = std::move(*progress);
+    }
     return state;
+}
+
+Result<LoaderState> merge(std::span<const LoaderState> states) {
+    const auto bad = [](const std::string& what) { return fail(ErrorCode::invalid_argument, what); };
+    if (states.empty()) return bad("there is no loader state to merge");
+    LoaderState merged = states.front();
+    for (const LoaderState& state : states) {
+        if (!state.shared)
+            return bad("only states of loaders with the shared order are merged: any other is the whole job's");
+        if (auto same = check_same_order(state, merged); !same) return std::unexpected(same.error());
+        if (state.epoch != merged.epoch) {
+            return bad("the loader states are of epochs " + std::to_string(merged.epoch) + " and " +
+                       std::to_string(state.epoch) + ": take them after the same step");
+        }
+        SharedProgress& into = *merged.shared;
+        if (state.shared->loaders != into.loaders ||
+            state.shared->delivered.block_count() != into.delivered.block_count()) {
+            return bad("the loader states are of jobs with different numbers of ranks and workers");
+        }
+        into.delivered.merge(state.shared->delivered);
+        std::vector<std::uint32_t> parts;
+        std::ranges::set_union(into.parts, state.shared->parts, std::back_inserter(parts));
+        into.parts = std::move(parts);
+    }
+    return merged;
 }
 
 bool is_of_same_version(const LoaderState& saved, const LoaderState& loader) {
@@ -132,6 +196,11 @@ bool is_of_same_version(const LoaderState& saved, const LoaderState& loader) {
 }
 
 Result<void> check_same_options(const LoaderState& saved, const LoaderState& loader) {
+    if (saved.shared.has_value() != loader.shared.has_value()) {
+        return fail(ErrorCode::invalid_argument, std::string("the saved loader state has the order ") +
+                                                     (saved.shared ? "shared" : "seeded") + ", this loader has " +
+                                                     (loader.shared ? "shared" : "seeded"));
+    }
     if (auto r = check_same("seed", saved.seed, loader.seed); !r) return r;
     if (saved.shuffle == loader.shuffle) return {};
     return fail(ErrorCode::invalid_argument, std::string("the saved loader state has shuffle ") +

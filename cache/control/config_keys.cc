@@ -142,6 +142,10 @@ constexpr std::array kRules{
          set_member<set_config_count<1, 65536>, &DaemonConfig::disk_reads_max>},
     Rule{{"memory", kSize, "memory of this node to divide into memory quotas"},
          set_member<set_config_bytes, &DaemonConfig::memory_bytes>},
+    Rule{{"shared_window", kSize,
+          "memory beyond `memory`, for each dataset, for blocks that jobs with the order shared pass to each other; 16 "
+          "blocks a job at least; default: a twentieth of `memory`"},
+         set_member<set_config_optional<set_config_bytes, std::uint64_t>, &DaemonConfig::shared_window_bytes>},
     Rule{{"disk", kSize, "disk space of this node to divide into disk quotas"},
          set_member<set_config_bytes, &DaemonConfig::disk_bytes>},
     Rule{{"version_grace", "a duration such as \"120 s\", in text",

@@ -88,6 +88,8 @@ struct DaemonConfig {
     std::uint64_t memory_bytes = std::uint64_t{1} << 30;  // the node's total, divided among dataset quotas
     std::uint64_t disk_bytes = std::uint64_t{16} << 30;
 
+    std::optional<std::uint64_t> shared_window_bytes;  // of each dataset; empty: a part of memory_bytes
+
     std::uint64_t session_slot_bytes_max = std::uint64_t{4} << 30;
     unsigned sessions_max = 1024;
     double session_user_part = 0.5;  // of all sessions and all slot memory, for one user

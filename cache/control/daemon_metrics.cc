@@ -68,6 +68,7 @@ void add_datasets(Families& families, const ShardStatistics& statistics) {
     auto refused = counter("larder_dataset_admissions_refused_total", "Missed blocks that were not admitted");
     auto used = gauge("larder_dataset_used_bytes", "Bytes of cache used, by tier");
     auto quota = gauge("larder_dataset_quota_bytes", "Bytes of cache that may be used, by tier");
+    auto window = gauge("larder_dataset_window_bytes", "Bytes in the shared window, which is no part of the cache");
     auto payload = gauge("larder_dataset_cached_payload_bytes", "Bytes of the dataset that are cached");
     auto cached = gauge("larder_dataset_cached_blocks", "Blocks of the dataset that are cached");
     auto full = gauge("larder_dataset_disk_full", "1 while nothing is admitted because the disk is full");
@@ -90,6 +91,7 @@ void add_datasets(Families& families, const ShardStatistics& statistics) {
         used.add(tier("disk"), as_double(dataset.usage.disk_bytes));
         quota.add(tier("memory"), as_double(dataset.quota.memory_bytes));
         quota.add(tier("disk"), as_double(dataset.quota.disk_bytes));
+        window.add(labels, as_double(dataset.usage.window_bytes));
         payload.add(labels, as_double(dataset.usage.payload_bytes));
         cached.add(labels, as_double(dataset.usage.blocks));
         full.add(labels, dataset.disk_full ? 1 : 0);
@@ -100,7 +102,7 @@ void add_datasets(Families& families, const ShardStatistics& statistics) {
         }
     }
     for (Family* family : {&blocks, &bytes, &read, &errors, &crc, &corrupt, &peers_failed, &lent, &quarantined,
-                           &refused, &used, &quota, &payload, &cached, &full, &sessions, &latency}) {
+                           &refused, &used, &quota, &window, &payload, &cached, &full, &sessions, &latency}) {
         families.push_back(family->take());
     }
 }

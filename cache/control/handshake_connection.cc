@@ -211,7 +211,8 @@ Result<void> HandshakeConnection::check_limits(const AttachRequest& request) con
                                                      ": give a power of two up to " +
                                                      std::to_string(protocol::kRingEntriesMax));
     }
-    if (request.sequential > 1) return fail(ErrorCode::invalid_argument, "sequential is neither 0 nor 1");
+    if (request.order > protocol::ReadOrder::shared)
+        return fail(ErrorCode::invalid_argument, "the order is none of 0, 1 and 2");
     if (request.slot_bytes == 0 || request.slot_bytes % protocol::kPageBytes != 0) {
         return fail(ErrorCode::invalid_argument,
                     "slot_bytes is " + std::to_string(request.slot_bytes) + ": give whole pages, at least one");
@@ -285,8 +286,10 @@ bool HandshakeConnection::handle_attach(const AttachRequest& request) {
     reply.kind = MessageKind::attach;
     const JobUser user{.uid = peer_.uid, .is_unlimited = shared_->limits.is_unlimited(peer_.uid)};
     const auto allowed = check_limits(request);
-    auto memory =
-        allowed ? make_session_memory(request.ring_entries, request.slot_bytes) : std::unexpected(allowed.error());
+    const std::uint32_t share_blocks =
+        request.order == protocol::ReadOrder::shared ? version_->manifest->block_count() : 0;
+    auto memory = allowed ? make_session_memory(request.ring_entries, request.slot_bytes, share_blocks)
+                          : std::unexpected(allowed.error());
     auto bucket = memory ? shared_->host.bucket(job_, user) : std::unexpected(memory.error());
     if (!bucket) {
         reply.status = status_of(bucket.error());
@@ -331,7 +334,7 @@ bool HandshakeConnection::handle_attach(const AttachRequest& request) {
                                       .slots = std::shared_ptr<const Mapping>(slots, &slots->mapping),
                                       .populate_slots = std::move(populate_slots),
                                       .ring_entries = request.ring_entries,
-                                      .sequential = request.sequential == 1});
+                                      .order = request.order});
     log_debug("session opened", {{"session", session_id},
                                  {"dataset", dataset_},
                                  {"job", job_},

@@ -137,11 +137,14 @@ Result<void> Node::start_transfers() {
 }
 
 Result<void> Node::start_shards() {
-    auto started = ShardThreads::start({.device = device_kind_of(config_.io),
-                                        .count = std::max(1u, config_.data_plane_threads),
-                                        .shard = {.disk_reads_in_flight_max = config_.disk_reads_max,
-                                                  .takes_digests = uses_peers() && config_.peers.witnesses > 0}},
-                                       control_);
+    constexpr std::uint64_t kWindowsPerMemory = 20;
+    auto started = ShardThreads::start(
+        {.device = device_kind_of(config_.io),
+         .count = std::max(1u, config_.data_plane_threads),
+         .shard = {.disk_reads_in_flight_max = config_.disk_reads_max,
+                   .window_bytes = config_.shared_window_bytes.value_or(config_.memory_bytes / kWindowsPerMemory),
+                   .takes_digests = uses_peers() && config_.peers.witnesses > 0}},
+        control_);
     if (!started) return std::unexpected(started.error());
     shards_ = std::move(*started);
     traces_ = std::make_unique<BlockTraces>(*shards_, control_);

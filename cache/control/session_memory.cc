@@ -54,9 +54,10 @@ Result<FileDescriptor> make_request_event() {
 
 }  // namespace
 
-Result<SessionMemory> make_session_memory(std::uint32_t ring_entries, std::uint64_t slot_bytes) {
+Result<SessionMemory> make_session_memory(std::uint32_t ring_entries, std::uint64_t slot_bytes,
+                                          std::uint32_t share_blocks) {
     constexpr int kFixedSize = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
-    auto ring = make_shared_memory("larder-ring", protocol::ring_bytes(ring_entries), kFixedSize);
+    auto ring = make_shared_memory("larder-ring", protocol::ring_bytes(ring_entries, share_blocks), kFixedSize);
     if (!ring) return std::unexpected(ring.error());
     auto slots = make_shared_memory("larder-slots", slot_bytes, kFixedSize | F_SEAL_FUTURE_WRITE);
     if (!slots) return std::unexpected(slots.error());

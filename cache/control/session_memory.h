@@ -28,7 +28,8 @@ struct SessionMemory {
 };
 
 // `slot_bytes` is a multiple of the page size. Only pages that are touched take memory. Needs /proc.
-Result<SessionMemory> make_session_memory(std::uint32_t ring_entries, std::uint64_t slot_bytes);
+Result<SessionMemory> make_session_memory(std::uint32_t ring_entries, std::uint64_t slot_bytes,
+                                          std::uint32_t share_blocks = 0);
 
 // True if no process has the memory file open or mapped through a client's descriptor, or a copy of one. `fd` is the
 // daemon's own descriptor.

@@ -7,7 +7,8 @@
 //    the daemon may send SegmentMessage{added} (with the segment's fd) and SegmentMessage{dropped}; the client answers
 //    the latter with SegmentMessage{unmapped}. Closing the socket ends the session and frees all it held.
 // 2. Ring memory, shared by both: RingControl, then `ring_entries` Requests, then `ring_entries` Completions. Single
-//    producer, single consumer each way; indices run freely and are taken modulo ring_entries (a power of two).
+//    producer, single consumer each way; indices run freely and are taken modulo ring_entries (a power of two). A
+//    session that reads in shared order has its share behind them: a bit for each block of the manifest.
 //
 // Slot memory is `slot_bytes` of pages, written only by the daemon and mapped read-only by the client. The client
 // chooses the place of each fetched block, as a page number; the daemon refuses pages that the client still holds. A
@@ -26,7 +27,7 @@
 namespace larder::protocol {
 
 inline constexpr std::uint32_t kMagic = 0x5244524c;  // "LRDR"
-inline constexpr std::uint32_t kVersion = 8;
+inline constexpr std::uint32_t kVersion = 9;
 inline constexpr std::size_t kPageBytes = 4096;
 inline constexpr std::uint32_t kRingEntriesMax = 1u << 16;
 inline constexpr std::uint64_t kSlotBytesMax = std::uint64_t{1} << 42;
@@ -63,11 +64,18 @@ struct OpenReply {
     char error[kErrorBytesMax];  // NUL-terminated
 };
 
+// The order in which a session reads blocks.
+enum class ReadOrder : std::uint32_t {
+    random = 0,      // the client chooses, at random
+    sequential = 1,  // the client chooses, not at random: admit by hash
+    shared = 2,      // the daemon chooses, so that one fetch serves all sessions with this order
+};
+
 struct AttachRequest {
     std::uint32_t magic;
     MessageKind kind;
     std::uint32_t ring_entries;
-    std::uint32_t sequential;  // 1: reads are not in random order, admit by hash
+    ReadOrder order;
     std::uint64_t slot_bytes;
 };
 
@@ -114,13 +122,18 @@ enum class RequestOperation : std::uint8_t {
     // The daemon reads the remote again and compares: different bytes replace the cached ones; the same bytes are
     // object_corrupt.
     refetch = 3,
+    // Choose the block to read next (ReadOrder::shared). `block` is the number of the client's pass. With the first
+    // request of a pass the daemon copies the session's share from ring memory: the blocks that it has yet to read. The
+    // daemon chooses each of them once. The completion has the block's index as its `offset`, and the length 1, or 0 if
+    // no block is left.
+    choose = 4,
 };
 
 struct Request {
     RequestOperation operation;
     std::uint8_t reserved[3];
     std::uint32_t tag;          // chosen by the client; returned in the completion
-    std::uint32_t block;        // index in the session's manifest
+    std::uint32_t block;        // index in the session's manifest; choose: the number of the pass
     std::uint32_t slot_page;    // slot offset / kPageBytes
     std::uint32_t epoch;        // of the job, for counting its unread blocks
     std::uint32_t damaged_crc;  // CRC32C of the damaged bytes in the remote's form; 0: unknown to the client
@@ -196,15 +209,25 @@ struct RingControl {
 static_assert(sizeof(RingControl) <= kPageBytes);
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free && std::atomic<std::uint64_t>::is_always_lock_free);
 
-constexpr std::size_t ring_bytes(std::uint32_t ring_entries) {
+constexpr std::size_t whole_pages(std::size_t bytes) {
+    return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+}
+constexpr std::size_t share_words(std::uint32_t block_count) {
+    return (std::size_t{block_count} + 63) / 64;
+}
+// `share_blocks`: the blocks of the manifest if the session reads in shared order, else 0.
+constexpr std::size_t ring_bytes(std::uint32_t ring_entries, std::uint32_t share_blocks = 0) {
     const std::size_t entries = std::size_t{ring_entries} * (sizeof(Request) + sizeof(Completion));
-    return kPageBytes + (entries + kPageBytes - 1) / kPageBytes * kPageBytes;
+    return kPageBytes + whole_pages(entries) + whole_pages(share_words(share_blocks) * sizeof(std::uint64_t));
 }
 constexpr std::size_t requests_offset() {
     return kPageBytes;
 }
 constexpr std::size_t completions_offset(std::uint32_t ring_entries) {
     return kPageBytes + std::size_t{ring_entries} * sizeof(Request);
+}
+constexpr std::size_t share_offset(std::uint32_t ring_entries) {
+    return ring_bytes(ring_entries);
 }
 
 }  // namespace larder::protocol

@@ -28,7 +28,7 @@ bool is_transient(std::int32_t result) {
 
 }  // namespace
 
-BlockServer::BlockServer(DatasetSetup setup, const Shared& shared)
+BlockServer::BlockServer(DatasetSetup setup, const Shared& shared, std::function<void(const Segment&)> on_window_drop)
     : name_(std::move(setup.definition.name)),
       dataset_id_(setup.manifest->header().dataset_id),
       device_(shared.device),
@@ -42,6 +42,8 @@ BlockServer::BlockServer(DatasetSetup setup, const Shared& shared)
       manifest_(std::move(setup.manifest)),
       admission_(*store_, shared.compressor, shared.tracer, setup.definition.compression,
                  [this](std::uint32_t block_id, std::uint64_t bytes) { note_admitted(block_id, bytes); }),
+      window_bytes_(shared.window_bytes),
+      on_window_drop_(std::move(on_window_drop)),
       digests_(shared.takes_digests ? std::make_shared<ReadDigests>() : nullptr) {
     missing_.reserve(4096);
     held_ = std::make_shared<HeldBlocks>(static_cast<std::uint32_t>(manifest_->header().block_id_end));
@@ -138,7 +140,7 @@ void BlockServer::deliver(Fetch& fetch) {
         if (fetch.epoch == job.epoch) {
             const bool is_at_peers = job.at_peers != nullptr && job.at_peers->holds(fetch.block) &&
                                      job.at_peers->manifest.get() == &fetch.consumer->manifest();
-            job.note_read(fetch.block_id, bytes, is_at_peers || store_->find(fetch.block_id).has_value());
+            job.note_read(fetch.block_id, bytes, is_at_peers || store_->is_cached(fetch.block_id));
         }
         const auto source = static_cast<std::size_t>(fetch.source);
         if (fetch.started_ns == now_ns_) {
@@ -149,6 +151,7 @@ void BlockServer::deliver(Fetch& fetch) {
         }
     }
     Consumer& consumer = *fetch.consumer;
+    if (consumer.group() != nullptr) consumer.group()->note_served(*consumer.reader(), fetch.block_id);
     if (!consumer.closed()) {
         if (fetch.status != BlockStatus::ok && !consumer.cached_only()) {
             ++counters_.remote_errors;
@@ -264,9 +267,13 @@ bool BlockServer::record_is_good(const Fetch& fetch) const {
 void BlockServer::forget(std::uint32_t block_id) {
     const auto location = store_->find(block_id);
     if (!location) return;
-    for (const auto& job : jobs_) job->note_dropped(block_id, location->raw_bytes);
+    if (location->is_cached()) {
+        for (const auto& job : jobs_) job->note_dropped(block_id, location->raw_bytes);
+        held_->set(block_id, false);
+    } else {
+        withdraw(block_id);
+    }
     store_->forget(block_id);
-    held_->set(block_id, false);
 }
 
 void BlockServer::retire(std::uint32_t block_id) {
@@ -305,6 +312,14 @@ DatasetStore::DropObserver BlockServer::drop_observer(const std::function<void(c
     return {.unread_blocks =
                 [this](const Segment& segment) {
                     std::uint64_t unread = 0;
+                    if (segment.in_window()) {
+                        for (const auto& group : groups_) {
+                            for (const std::uint32_t block_id : segment.block_ids()) {
+                                unread += group->waiting_readers(block_id);
+                            }
+                        }
+                        return unread;
+                    }
                     for (const auto& job : jobs_) {
                         if (job->sessions == 0) continue;
                         for (const std::uint32_t block_id : segment.block_ids()) unread += !job->has_read(block_id);
@@ -316,6 +331,10 @@ DatasetStore::DropObserver BlockServer::drop_observer(const std::function<void(c
                     for (const std::uint32_t block_id : segment.block_ids()) {
                         const auto location = store_->find(block_id);
                         if (!location || location->segment != &segment) continue;
+                        if (segment.in_window()) {
+                            withdraw(block_id);
+                            continue;
+                        }
                         for (const auto& job : jobs_) job->note_dropped(block_id, location->raw_bytes);
                         held_->set(block_id, false);
                     }
@@ -323,14 +342,21 @@ DatasetStore::DropObserver BlockServer::drop_observer(const std::function<void(c
                 },
             .forgetting =
                 [this](std::uint32_t block_id, std::uint32_t raw_bytes) {
+                    withdraw(block_id);
+                    if (!store_->is_cached(block_id)) return;
                     for (const auto& job : jobs_) job->note_dropped(block_id, raw_bytes);
                     held_->set(block_id, false);
                 }};
 }
 
 void BlockServer::set_quota(Quota quota, const std::function<void(const Segment&)>& on_drop) {
+    const Quota before = store_->quota();
     store_->set_quota(quota, drop_observer(on_drop));
     update_hash_threshold();
+    // Blocks of the window could not be admitted while they are there.
+    const bool is_larger = quota.memory_bytes > before.memory_bytes || quota.disk_bytes > before.disk_bytes;
+    if (is_larger && store_->usage().window_blocks > 0) store_->set_window(0, drop_observer(on_window_drop_));
+    update_window();
 }
 
 void BlockServer::drop_dead_blocks(std::span<const std::uint64_t> live,
@@ -393,6 +419,59 @@ void BlockServer::begin_epoch(ShardJob& job, std::uint32_t epoch, const protocol
                     static_cast<std::uint32_t>(manifest_->header().block_id_end), peers_.blocks(), now_ns_);
 }
 
+// --- shared order
+
+ReadingGroup& BlockServer::group_of(const std::shared_ptr<const protocol::Manifest>& manifest) {
+    for (const auto& group : groups_) {
+        if (&group->manifest() == manifest.get()) return *group;
+    }
+    return *groups_.emplace_back(std::make_unique<ReadingGroup>(manifest));
+}
+
+GroupReader& BlockServer::join_group(ReadingGroup& group, ShardJob& job, std::uint64_t seed) {
+    GroupReader& reader = group.join(job, seed);
+    update_window();
+    return reader;
+}
+
+void BlockServer::leave_group(ReadingGroup& group, const GroupReader& reader) {
+    group.leave(reader);
+    if (group.empty()) std::erase_if(groups_, [&](const auto& other) { return other.get() == &group; });
+    update_window();
+}
+
+Choice BlockServer::choose(ReadingGroup& group, GroupReader& reader) {
+    return group.choose(reader, [&](std::uint32_t block_id) { return store_->is_cached(block_id); });
+}
+
+// The window has no bytes while no two jobs share a fetch.
+void BlockServer::update_window() {
+    constexpr std::uint64_t kBlocksPerJob = 16;
+    std::size_t jobs = 0;
+    for (const auto& group : groups_) jobs = std::max(jobs, group->jobs().size());
+    const std::uint64_t block_bytes = protocol::record_bytes(manifest_->header().block_bytes_max, kMemoryAlignment);
+    const std::uint64_t wanted = jobs < 2 ? 0 : std::max(window_bytes_, kBlocksPerJob * jobs * block_bytes);
+    if (wanted != store_->window_bytes()) store_->set_window(wanted, drop_observer(on_window_drop_));
+}
+
+// A block without room in the cache comes to the window if sessions of several jobs read in shared order. A block that
+// another node can take is read into a slot, from where it is sent.
+bool BlockServer::is_for_window(const Miss& miss) {
+    if (store_->window_bytes() == 0 || store_->has_room(miss.payload_bytes)) return false;
+    bool is_shared = false;
+    for (const Fetch* waiter : miss.waiters) is_shared |= waiter->consumer->reader() != nullptr;
+    const Fetch& first = *miss.waiters.first();
+    return is_shared && peers_.link_with_room(first.consumer->manifest(), first.block, now_ns_) == 0;
+}
+
+void BlockServer::note_begun(std::uint32_t block_id) {
+    for (const auto& group : groups_) group->note_begun(block_id);
+}
+
+void BlockServer::withdraw(std::uint32_t block_id) {
+    for (const auto& group : groups_) group->withdraw(block_id);
+}
+
 DatasetStatistics BlockServer::statistics() const {
     DatasetStatistics statistics;
     statistics.dataset_id = dataset_id_;
@@ -447,6 +526,9 @@ void BlockServer::queue_for_tokens(Fetch& fetch) {
     LARDER_ASSERT(!fetch.queued);
     fetch.queued = true;
     fetch.consumer->job().queue.push(fetch);
+    if (GroupReader* const reader = fetch.consumer->reader()) {
+        fetch.consumer->group()->note_waiting(*reader, fetch.block_id);
+    }
     if (fetch.trace) [[unlikely]]
         tracer_.open(fetch.trace, TraceStep::token_wait);
 }
@@ -474,19 +556,36 @@ std::int64_t BlockServer::pump() {
                 if (!is_wanted) remote_read_done(miss, BlockStatus::remote_failed, ECANCELED);
                 continue;
             }
-            if (!job->bucket->try_take(miss.payload_bytes, now_ns_)) {
-                next_ns = std::min(next_ns, std::max(now_ns_ + 1, job->bucket->ready_at_ns(miss.payload_bytes)));
-                break;
-            }
+            ShardJob* const payer = payer_of(*fetch, next_ns);
+            if (payer == nullptr) break;
             dequeue();
-            start(miss, *job);
+            start(miss, *payer);
         }
     }
     return next_ns;
 }
 
+// Takes the tokens for the fetch's block: of its job, or, in shared order, of a job of its group that has none waiting.
+// Null, with the time of the next try in `next_ns`, if there are not enough.
+ShardJob* BlockServer::payer_of(const Fetch& fetch, std::int64_t& next_ns) {
+    const std::uint64_t bytes = fetch.payload_bytes;
+    ShardJob* const own = &fetch.consumer->job();
+    const auto pays = [&](ShardJob* job) {
+        if (job->bucket->try_take(bytes, now_ns_)) return true;
+        next_ns = std::min(next_ns, std::max(now_ns_ + 1, job->bucket->ready_at_ns(bytes)));
+        return false;
+    };
+    if (pays(own)) return own;
+    if (fetch.consumer->group() == nullptr) return nullptr;
+    for (ShardJob* const job : fetch.consumer->group()->jobs()) {
+        if (job != own && job->queue.first() == nullptr && pays(job)) return job;
+    }
+    return nullptr;
+}
+
 void BlockServer::start(Miss& miss, ShardJob& payer) {
     miss.started = true;
+    note_begun(miss.block_id);
     Fetch* leader = miss.waiters.first();
     bool should_admit = false;
     for (Fetch* waiter : miss.waiters) {
@@ -501,9 +600,13 @@ void BlockServer::start(Miss& miss, ShardJob& payer) {
             miss.reservation = *reserved;
         }
     }
+    if (!miss.reservation && is_for_window(miss)) {
+        miss.reservation = store_->reserve_in_window(miss.block_id, miss.payload_bytes, drop_observer(on_window_drop_));
+    }
     miss.leader = leader;
     miss.block = leader->block;
     miss.paying_job = &payer;
+    ++payer.consumers;  // it may have no session any more when the read ends
     miss.payer = payer.bucket;
     miss.extra_bytes = 0;
     miss.done = [](RemoteRead& read, BlockStatus status, int system_errno) noexcept {
@@ -536,6 +639,7 @@ void BlockServer::start(Miss& miss, ShardJob& payer) {
 void BlockServer::remote_read_done(Miss& miss, BlockStatus status, int system_errno) {
     // A miss without waiters may end before its read starts, so nobody has paid.
     if (ShardJob* payer = std::exchange(miss.paying_job, nullptr)) {
+        --payer->consumers;
         const std::uint64_t extra_bytes = settle_payment(miss, status);
         for (BlockCounters* counters : {&counters_, &payer->counters}) counters->remote_read_bytes += extra_bytes;
     }
@@ -588,6 +692,7 @@ void BlockServer::finish_remote_read(Miss& miss) {
     missing_.erase(miss.block_id);
     settle_damage_reports(miss, payload_crc);
     if (!miss.reservation) {
+        withdraw(miss.block_id);
         copy_to_waiters(miss);
         bool should_admit = false;
         for (Fetch* waiter : miss.waiters) {
@@ -602,11 +707,14 @@ void BlockServer::finish_remote_read(Miss& miss) {
     }
     const Segment& segment = *miss.reservation->segment;
     store_->add_reference(segment);
-    if (store_->commit(*miss.reservation, payload_crc)) {
+    const bool is_found = store_->commit(*miss.reservation, payload_crc);
+    if (!segment.in_window() || !is_found) withdraw(miss.block_id);
+    if (is_found && !segment.in_window()) {
         note_admitted(miss.block_id, miss.payload_bytes);
         if (miss.is_traced) [[unlikely]]
             note_admitted_to_memory(miss);
-    } else {
+    }
+    if (!is_found) {
         // The segment was dropped during the read, so the bytes are delivered in the waiters' slots.
         miss.reservation.reset();
         copy_to_waiters(miss);
@@ -699,6 +807,7 @@ void BlockServer::finish(Miss& miss, BlockSource source, std::uint32_t payload_c
 }
 
 void BlockServer::fail(Miss& miss, BlockStatus status, int system_errno) {
+    withdraw(miss.block_id);
     while (Fetch* waiter = miss.waiters.pop()) fail(*waiter, status, system_errno);
     misses_.release(&miss);
 }
@@ -714,6 +823,7 @@ bool BlockServer::start_at_peer(Miss& miss, Fetch& fetch) {
     const std::size_t link = peers_.link_to(fetch.consumer->manifest(), fetch.block, now_ns_);
     if (link == 0) return false;
     miss.started = true;
+    note_begun(miss.block_id);
     miss.leader = &fetch;
     miss.block = fetch.block;
     miss.peer = link;
@@ -767,6 +877,7 @@ void BlockServer::finish_peer_read(Miss& miss, BlockStatus status, bool is_good)
     for (const Fetch* waiter : miss.waiters) is_refetch |= waiter->is_refetch;
     if (is_good && !is_refetch) {
         missing_.erase(miss.block_id);
+        withdraw(miss.block_id);
         copy_to_waiters(miss);
         finish(miss, BlockSource::peer);
         return;
@@ -913,7 +1024,8 @@ BlockDigest BlockServer::trusted_digest(const Fetch& fetch) const {
 bool BlockServer::admit_offered(const Fetch& fetch, std::uint32_t payload_crc, const BlockDigest& digest) {
     if (digests_ != nullptr && (!digest.is_known() || trusted_digest(fetch) != digest)) return false;
     // Several nodes, or several jobs of one node, may offer the same block. It is no sign that room is lacking.
-    if (store_->find(fetch.block_id) || missing_.contains(fetch.block_id)) return true;
+    if (store_->is_cached(fetch.block_id) || missing_.contains(fetch.block_id)) return true;
+    if (store_->find(fetch.block_id)) return false;
     if (!store_->has_room(fetch.payload_bytes) || quarantine_.contains(fetch.block_id)) return false;
     if (!admission_.compresses(fetch.payload_bytes, manifest_->total_bytes())) {
         if (const auto reserved = store_->reserve(Tier::memory, fetch.block_id, fetch.payload_bytes)) {

@@ -28,6 +28,7 @@
 #include "cache/shard/pool.h"
 #include "cache/shard/quarantine.h"
 #include "cache/shard/read_digests.h"
+#include "cache/shard/reading_group.h"
 #include "cache/shard/shard.h"
 #include "cache/shard/shard_job.h"
 #include "cache/shard/statistics.h"
@@ -45,10 +46,12 @@ public:
         Compressor& compressor;
         Background& digester;
         Tracer& tracer;
-        const std::int64_t& now_ns;  // the time of the current turn
-        bool takes_digests = false;  // of blocks that come from the remote, to check peers by
+        const std::int64_t& now_ns;      // the time of the current turn
+        bool takes_digests = false;      // of blocks that come from the remote, to check peers by
+        std::uint64_t window_bytes = 0;  // of the shared window of each dataset; more if its jobs need more
     };
-    BlockServer(DatasetSetup setup, const Shared& shared);
+    // Calls `on_window_drop` with each segment of the shared window before it is dropped.
+    BlockServer(DatasetSetup setup, const Shared& shared, std::function<void(const Segment&)> on_window_drop = {});
     ~BlockServer();
 
     const std::string& name() const { return name_; }
@@ -105,6 +108,13 @@ public:
     ShardJob& job(const std::string& name, std::shared_ptr<TokenBucket> bucket);
     // Adds a session to the job. The first session begins an epoch, even if an earlier run had the same job name.
     ShardJob& join(const std::string& name, std::shared_ptr<TokenBucket> bucket, const protocol::Manifest& manifest);
+    // The group of the sessions that read this version in shared order. Lives until its last reader leaves.
+    ReadingGroup& group_of(const std::shared_ptr<const protocol::Manifest>& manifest);
+    GroupReader& join_group(ReadingGroup& group, ShardJob& job, std::uint64_t seed);
+    void leave_group(ReadingGroup& group, const GroupReader& reader);
+    // Chooses the reader's next block; see ReadingGroup::choose.
+    Choice choose(ReadingGroup& group, GroupReader& reader);
+
     // Includes the last kEndedJobsMax jobs that have ended.
     const std::vector<std::unique_ptr<ShardJob>>& jobs() const { return jobs_; }
     static constexpr std::size_t kEndedJobsMax = 64;
@@ -136,6 +146,7 @@ private:
     bool record_is_good(const Fetch& fetch) const;
     void read_from_remote(Fetch& fetch);
     void queue_for_tokens(Fetch& fetch);
+    ShardJob* payer_of(const Fetch& fetch, std::int64_t& next_ns);
     void start(Miss& miss, ShardJob& payer);
     bool start_at_peer(Miss& miss, Fetch& fetch);
     void peer_read_done(Miss& miss, protocol::BlockStatus status);
@@ -172,6 +183,10 @@ private:
     void begin_epoch(ShardJob& job, std::uint32_t epoch, const protocol::Manifest& manifest);
     DatasetStore::DropObserver drop_observer(const std::function<void(const Segment&)>& on_drop);
     void update_hash_threshold();
+    void update_window();
+    bool is_for_window(const Miss& miss);
+    void withdraw(std::uint32_t block_id);
+    void note_begun(std::uint32_t block_id);
     bool may_admit(const Consumer& consumer, std::uint32_t block_id) const;
 
     std::string name_;
@@ -193,6 +208,9 @@ private:
     Pool<Offer> offers_;
     std::uint64_t offered_bytes_in_flight_ = 0;
     std::uint64_t hash_threshold_ = 0;
+    std::vector<std::unique_ptr<ReadingGroup>> groups_;  // one for each version that is read in shared order
+    std::uint64_t window_bytes_;                         // as configured
+    std::function<void(const Segment&)> on_window_drop_;
     std::shared_ptr<HeldBlocks> held_;
     std::shared_ptr<ReadDigests> digests_;  // null: none are taken
     Quarantine quarantine_;

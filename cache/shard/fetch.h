@@ -25,6 +25,8 @@ struct ShardJob;
 struct Miss;
 class BlockServer;
 class Consumer;
+class GroupReader;
+class ReadingGroup;
 
 struct Fetch {
     Operation operation;  // the disk read
@@ -116,7 +118,7 @@ struct DigestWork : BackgroundWork {
 struct Miss : RemoteRead {
     BlockServer* server = nullptr;
     FetchList<&Fetch::next_waiter> waiters;
-    ShardJob* paying_job = nullptr;  // paid for the remote read in flight; has a fetch that waits here
+    ShardJob* paying_job = nullptr;  // paid for the remote read in flight
     Fetch* leader = nullptr;         // set at the start; its slot receives the bytes unless there is a reservation
     std::optional<Reservation> reservation;
     std::uint32_t block_id = 0;
@@ -163,6 +165,9 @@ public:
     ShardJob& job() const { return *job_; }
     // True if blocks are not requested in random order, so that admission takes only blocks with low hashes.
     bool sequential() const { return sequential_; }
+    // The consumer's place in the group that it reads with; null if it names the blocks itself.
+    GroupReader* reader() const { return reader_; }
+    ReadingGroup* group() const { return group_; }
     // True if only blocks that this node holds may be delivered.
     virtual bool cached_only() const { return false; }
     // True for warming and verifying: the dataset's hits and misses count only what jobs read.
@@ -179,6 +184,8 @@ public:
 protected:
     Consumer(ShardJob& job, bool sequential) : job_(&job), sequential_(sequential) {}
     bool closed_ = false;
+    GroupReader* reader_ = nullptr;
+    ReadingGroup* group_ = nullptr;  // of reader_
 
 private:
     ShardJob* job_;

@@ -83,7 +83,7 @@ void Scan::stop() {
 
 bool Scan::is_wanted(std::uint32_t block) {
     if (warm_) return warm_->wants(block);
-    const bool cached = server_.store().find(manifest_->block_id(block)).has_value();
+    const bool cached = server_.store().is_cached(manifest_->block_id(block));
     // With checksums in the manifest, the remote can be verified even if the block is not cached.
     return cached || (kind_ == ScanKind::verify_remote && manifest_->has_checksums());
 }
@@ -153,7 +153,7 @@ void Scan::settle_warmed(Slot& slot) {
     slot.unsettled = false;
     settled_ns_ = now_ns_;
     warm_->settle(slot.block);
-    if (server_.store().find(manifest_->block_id(slot.block))) ++progress_->blocks_done;
+    if (server_.store().is_cached(manifest_->block_id(slot.block))) ++progress_->blocks_done;
 }
 
 void Scan::finish_when(bool done) {

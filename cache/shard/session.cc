@@ -9,8 +9,10 @@
 #include <cerrno>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include "base/assert.h"
+#include "base/hash.h"
 #include "base/huge_pages.h"
 #include "cache/protocol/futex.h"
 #include "cache/protocol/record.h"
@@ -40,7 +42,7 @@ using protocol::Request;
 using protocol::RequestOperation;
 
 Session::Session(SessionSetup setup, BlockServer& server, ShardJob& job)
-    : Consumer(job, setup.sequential),
+    : Consumer(job, setup.order == protocol::ReadOrder::sequential),
       setup_(std::move(setup)),
       server_(server),
       slot_page_count_(static_cast<std::uint32_t>(setup_.slots->size() / kPageBytes)) {
@@ -50,6 +52,10 @@ Session::Session(SessionSetup setup, BlockServer& server, ShardJob& job)
     populated_pages_ = setup_.populate_slots ? 0 : slot_page_count_;
     wanted_pages_ = populated_pages_;
     ++job.consumers;
+    if (setup_.order == protocol::ReadOrder::shared) {
+        group_ = &server_.group_of(setup_.manifest);
+        reader_ = &server_.join_group(*group_, job, mix64(server_.dataset_id() ^ mix64(setup_.session_id)));
+    }
 }
 
 Session::~Session() {
@@ -106,6 +112,8 @@ Session::Take Session::take_requests(std::uint32_t count_max) {
         }
         ++request_head_;
         if (!serve(request)) return Take::violation;
+        // The begin of a pass copies a share. A client that begins one after the other holds up others by one a turn.
+        if (std::exchange(began_pass_, false)) break;
     }
     control().request_head.store(request_head_, std::memory_order_release);
     return Take::some;
@@ -119,9 +127,60 @@ bool Session::serve(const Request& request) {
             if (release(request.slot_page)) return true;
             breach_ = "release of slot page " + std::to_string(request.slot_page) + ", which is not held";
             return false;
+        case RequestOperation::choose: return choose(request);
     }
     breach_ = "unknown request operation";
     return false;
+}
+
+bool Session::choose(const Request& request) {
+    if (reader_ == nullptr) {
+        breach_ = "choose in a session whose order is not shared";
+        return false;
+    }
+    if (reader_->pass() != request.block) {
+        // Nobody waits for choices of the pass before.
+        for (const std::uint32_t tag : std::exchange(waiting_choices_, {})) post_choice(tag, {});
+        share_.resize(protocol::share_words(manifest().block_count()));
+        auto* words =
+            reinterpret_cast<std::uint64_t*>(setup_.ring.data() + protocol::share_offset(setup_.ring_entries));
+        for (std::size_t i = 0; i < share_.size(); ++i) {
+            share_[i] = std::atomic_ref(words[i]).load(std::memory_order_relaxed);
+        }
+        group_->begin_pass(*reader_, request.block, share_);
+        began_pass_ = true;
+    }
+    ++in_service_;
+    if (!waiting_choices_.empty() || !answer_choice(request.tag)) waiting_choices_.push_back(request.tag);
+    return true;
+}
+
+void Session::retry_choices() {
+    if (waiting_choices_.empty()) return;
+    std::size_t answered = 0;
+    while (answered < waiting_choices_.size() && answer_choice(waiting_choices_[answered])) ++answered;
+    waiting_choices_.erase(waiting_choices_.begin(), waiting_choices_.begin() + static_cast<std::ptrdiff_t>(answered));
+}
+
+// False if the choice must wait.
+bool Session::answer_choice(std::uint32_t tag) {
+    const Choice choice = server_.choose(*group_, *reader_);
+    if (choice.kind == Choice::Kind::later) return false;
+    post_choice(tag, choice);
+    return true;
+}
+
+void Session::post_choice(std::uint32_t tag, const Choice& choice) {
+    post({.tag = tag,
+          .status = BlockStatus::ok,
+          .source = protocol::BlockSource::none,
+          .system_errno = 0,
+          .segment = 0,
+          .length = choice.kind == Choice::Kind::block ? 1u : 0u,
+          .offset = choice.block,
+          .raw_bytes = 0,
+          .reserved = 0});
+    --in_service_;
 }
 
 bool Session::fetch(const Request& request) {
@@ -261,11 +320,15 @@ void Session::deliver(const Fetch& fetch) {
     }
     run_pages_[fetch.slot_page] &= ~kInService;
     if (!in_slot) free_slot(fetch.slot_page);
+    post(completion);
+    --in_service_;
+}
+
+void Session::post(const Completion& completion) {
     auto* completions =
         reinterpret_cast<Completion*>(setup_.ring.data() + protocol::completions_offset(setup_.ring_entries));
     completions[completion_tail_ & (setup_.ring_entries - 1)] = completion;
     ++completion_tail_;
-    --in_service_;
 }
 
 bool Session::publish() {
@@ -294,6 +357,8 @@ bool Session::is_sent(const Segment& segment) const {
 // Returns SendResult::busy if the client has not read earlier messages and the socket is full.
 Session::SendResult Session::send_segment(const Segment& segment) {
     if (is_sent(segment)) return SendResult::yes;
+    // Segments of the window are dropped all the time. A client that is slow to unmap them gets copies.
+    if (segment.in_window() && window_segments_unmapping_ > 0) return SendResult::busy;
     protocol::SegmentMessage message{.magic = protocol::kMagic,
                                      .kind = protocol::MessageKind::segment_added,
                                      .segment = segment.id(),
@@ -330,7 +395,9 @@ void Session::drop_segment(const Segment& segment, std::int64_t deadline_ns) {
     publish();
     std::erase(segments_, &segment);
     sent_bits_[segment.id() / 64] &= ~(std::uint64_t{1} << (segment.id() % 64));
-    unmapping_.push_back({&segment, deadline_ns});
+    // A client may hold a batch for as long as it likes: the shared window does without the segment.
+    unmapping_.push_back({&segment, segment.in_window() ? kNever_ns : deadline_ns});
+    window_segments_unmapping_ += segment.in_window();
     const protocol::SegmentMessage message{.magic = protocol::kMagic,
                                            .kind = protocol::MessageKind::segment_dropped,
                                            .segment = segment.id(),
@@ -356,6 +423,7 @@ bool Session::read_socket() {
             breach_ = "unexpected message on the session socket";
             return false;
         }
+        window_segments_unmapping_ -= pending->segment->in_window();
         server_.store().drop_reference(*pending->segment);
         unmapping_.erase(pending);
     }
@@ -371,6 +439,8 @@ void Session::close(std::int64_t now_ns) {
     if (closed_) return;
     closed_ = true;
     deferred_.clear();
+    waiting_choices_.clear();
+    if (reader_ != nullptr) server_.leave_group(*std::exchange(group_, nullptr), *std::exchange(reader_, nullptr));
     for (const Segment* segment : segments_) server_.store().drop_reference(*segment);
     for (const PendingUnmap& unmap : unmapping_) server_.store().drop_reference(*unmap.segment);
     segments_.clear();

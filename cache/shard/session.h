@@ -11,6 +11,7 @@
 #include "cache/protocol/manifest.h"
 #include "cache/protocol/wire.h"
 #include "cache/shard/fetch.h"
+#include "cache/shard/reading_group.h"
 #include "cache/shard/shard.h"
 #include "cache/shard/step_time.h"
 
@@ -66,6 +67,9 @@ public:
     void mark_busy(const Fetch& fetch) override;
     void clear_busy(std::uint32_t slot_page, std::uint32_t slot_pages) override;
 
+    // Answers requests to choose that had to wait.
+    void retry_choices();
+
     // Makes delivered completions visible and wakes the client if it sleeps. True if there were any.
     bool publish();
 
@@ -112,6 +116,10 @@ private:
     void wake_client();
     Take fail(std::string breach);
     bool serve(const protocol::Request& request);
+    bool choose(const protocol::Request& request);
+    bool answer_choice(std::uint32_t tag);
+    void post_choice(std::uint32_t tag, const Choice& choice);
+    void post(const protocol::Completion& completion);
     bool fetch(const protocol::Request& request);
     // False if the fetch must wait until its pages may be written.
     bool try_serve(const protocol::Request& request, std::uint32_t pages, std::int64_t waiting_since_ns = 0);
@@ -148,6 +156,10 @@ private:
     std::vector<const Segment*> segments_;  // sent to the client
     std::vector<std::uint64_t> sent_bits_;  // the same segments as bits by segment id
     std::vector<PendingUnmap> unmapping_;
+    std::uint32_t window_segments_unmapping_ = 0;
+    std::vector<std::uint64_t> share_;            // scratch space of choose()
+    std::vector<std::uint32_t> waiting_choices_;  // tags of requests to choose, in order
+    bool began_pass_ = false;                     // in this turn
     std::string breach_;
     RankTime rank_time_;
 };

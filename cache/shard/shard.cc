@@ -109,7 +109,9 @@ void Shard::add_dataset(DatasetSetup setup) {
                                                                     .digester = state_->digester,
                                                                     .tracer = state_->tracer,
                                                                     .now_ns = state_->now_ns,
-                                                                    .takes_digests = state_->options.takes_digests});
+                                                                    .takes_digests = state_->options.takes_digests,
+                                                                    .window_bytes = state_->options.window_bytes},
+                                                state_->drop_notifier(dataset_id));
     const bool added = state_->servers.emplace(dataset_id, std::move(server)).second;
     LARDER_ASSERT(added);
 }
@@ -451,6 +453,7 @@ void Shard::turn(std::int64_t deadline_ns) {
     const bool busy = state.take_requests();
     std::int64_t wake_ns = std::min(deadline_ns, state.run_scans());
     for (const auto& [id, server] : state.servers) wake_ns = std::min(wake_ns, server->pump());
+    for (const auto& session : state.sessions) session->retry_choices();
     wake_ns = std::min(wake_ns, state.tracer.end_due(state.now_ns, kNever_ns));
     state.publish();
     state.note_posted();

@@ -23,6 +23,7 @@
 #include "cache/device.h"
 #include "cache/device/client_socket.h"
 #include "cache/protocol/manifest.h"
+#include "cache/protocol/wire.h"
 #include "cache/remote.h"
 #include "cache/shard/block_trace.h"
 #include "cache/shard/held_blocks.h"
@@ -66,7 +67,7 @@ struct SessionSetup {
     // slots are populated.
     std::function<void(std::uint64_t bytes)> populate_slots;
     std::uint32_t ring_entries = 0;
-    bool sequential = false;
+    protocol::ReadOrder order = protocol::ReadOrder::random;
 };
 
 enum class ScanKind : std::uint8_t {
@@ -82,6 +83,7 @@ struct ShardOptions {
     std::uint32_t disk_reads_in_flight_max = 128;
     std::uint32_t lending_slots = 16;  // per dataset: blocks read from disk for other nodes at one time
     bool background_threads = true;    // false: their work is done in a turn of the shard, for deterministic tests
+    std::uint64_t window_bytes = 0;    // of each dataset's shared window; more if its jobs need more
     bool takes_digests = false;        // of blocks that come from the remote, to check blocks of other nodes by
 };
 

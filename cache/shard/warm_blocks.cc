@@ -36,7 +36,7 @@ WarmBlocks::WarmBlocks(const protocol::Manifest& manifest, const DatasetStore& s
 }
 
 bool WarmBlocks::is_cached(std::uint32_t block) const {
-    return store_.find(manifest_.block_id(block)).has_value();
+    return store_.is_cached(manifest_.block_id(block));
 }
 
 // Subtracts the block from `room_`: from the memory first, as admission does. Returns false if there is no room.

@@ -35,6 +35,7 @@ public:
     std::uint32_t alignment() const { return alignment_; }    // of records
     std::byte* memory() const { return memory_.data(); }      // null on disk
     bool dropped() const { return dropped_; }                 // no longer findable; alive while referenced
+    bool in_window() const { return in_window_; }             // of the shared window, which is no part of the cache
     std::span<const std::uint32_t> block_ids() const { return block_ids_; }  // committed, in order of commit
 
 private:
@@ -52,6 +53,7 @@ private:
     State state_ = State::ready;
     bool dropped_ = false;
     bool sealed_ = false;
+    bool in_window_ = false;
     std::uint32_t id_ = 0;
     std::uint32_t slot_ = 0;  // in the store's array of segments
     std::uint32_t alignment_ = kMemoryAlignment;

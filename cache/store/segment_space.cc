@@ -19,17 +19,17 @@ constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) {
 std::optional<std::uint64_t> SegmentSpace::segment_bytes(std::uint64_t record_bytes,
                                                          std::uint64_t record_bytes_max) const {
     LARDER_ASSERT(fits_quota(record_bytes) && record_bytes <= record_bytes_max);
-    const std::uint64_t target = std::clamp(quota_bytes_ / kSegmentsPerQuota, kSegmentBytesMin, kSegmentBytesMax);
+    const std::uint64_t target = std::clamp(quota_bytes_ / sizes_.per_quota, sizes_.bytes_min, kSegmentBytesMax);
     // A whole number of the largest records, so that blocks of one size leave no unused tail.
-    const std::uint64_t records = std::max<std::uint64_t>(1, (target - header_bytes_) / record_bytes_max);
+    const std::uint64_t records = std::max<std::uint64_t>(1, (target - sizes_.header_bytes) / record_bytes_max);
     const std::uint64_t whole_bytes = records * record_bytes_max;
     // At least an eighth of the quota, so that a quota that grows in small steps makes few segments.
     const std::uint64_t available_bytes =
         std::max(quota_bytes_ - std::min(quota_bytes_, allocated_bytes_), quota_bytes_ / 8);
     const std::uint64_t bytes =
-        header_bytes_ + round_up(std::max(record_bytes, std::min(whole_bytes, available_bytes)), kPageBytes);
+        sizes_.header_bytes + round_up(std::max(record_bytes, std::min(whole_bytes, available_bytes)), kPageBytes);
     // Allocated bytes include the tails that no record fits.
-    if (allocated_bytes_ + bytes > quota_bytes_ + header_bytes_ + round_up(whole_bytes, kPageBytes))
+    if (allocated_bytes_ + bytes > quota_bytes_ + sizes_.header_bytes + round_up(whole_bytes, kPageBytes))
         return std::nullopt;
     return bytes;
 }

@@ -27,7 +27,13 @@ public:
         std::uint64_t offset = 0;
     };
 
-    explicit SegmentSpace(std::uint64_t header_bytes) : header_bytes_(header_bytes) {}
+    // The sizes of new segments.
+    struct Sizes {
+        std::uint64_t header_bytes = 0;
+        std::uint64_t per_quota = kSegmentsPerQuota;
+        std::uint64_t bytes_min = kSegmentBytesMin;
+    };
+    explicit SegmentSpace(Sizes sizes) : sizes_(sizes) {}
 
     std::uint64_t quota_bytes() const { return quota_bytes_; }
     std::uint64_t used_bytes() const { return used_bytes_; }
@@ -70,7 +76,7 @@ private:
         std::uint64_t bytes;
     };
 
-    std::uint64_t header_bytes_;
+    Sizes sizes_;
     std::uint64_t quota_bytes_ = 0;
     std::uint64_t used_bytes_ = 0;
     std::uint64_t allocated_bytes_ = 0;

@@ -18,6 +18,7 @@ using protocol::record_bytes;
 namespace {
 
 constexpr unsigned kBadPlacesMax = 4;
+constexpr std::uint64_t kSegmentsOfWindow = 8;
 
 }  // namespace
 
@@ -26,7 +27,8 @@ DatasetStore::DatasetStore(StoreOptions options, Device& device, const Clock& cl
       clock_(clock),
       index_(index),
       table_(options_.block_id_end),
-      spaces_{SegmentSpace(0), SegmentSpace(kSegmentHeaderBytes)},
+      spaces_{SegmentSpace({}), SegmentSpace({.header_bytes = kSegmentHeaderBytes}),
+              SegmentSpace({.per_quota = kSegmentsOfWindow, .bytes_min = 1})},
       disk_(*this, device, clock, options_.dataset_id, options_.segment_directory, options_.disk_alignment) {
     static_assert(kSegmentHeaderBytes % kOffsetUnitBytes == 0 && kMemoryAlignment % kOffsetUnitBytes == 0);
 }
@@ -61,22 +63,42 @@ std::expected<Reservation, Refusal> DatasetStore::reserve(Tier tier, std::uint32
 
 std::expected<Reservation, Refusal> DatasetStore::reserve_in_memory(std::uint32_t block_id,
                                                                     std::uint32_t payload_bytes) {
-    SegmentSpace& memory = space(Tier::memory);
+    SegmentSpace& memory = space(Room::memory);
     const std::uint64_t bytes = record_bytes(payload_bytes, kMemoryAlignment);
     if (!memory.fits_quota(bytes)) return std::unexpected(Refusal::quota_reached);
     auto found = memory.take(bytes);
     if (!found) {
         const std::uint64_t bytes_max = record_bytes(options_.block_bytes_max, kMemoryAlignment);
         const auto size = memory.segment_bytes(bytes, bytes_max);
-        if (!size || !add_memory_segment(*size)) return std::unexpected(Refusal::quota_reached);
+        if (!size || !add_memory_segment(*size, false)) return std::unexpected(Refusal::quota_reached);
         found = memory.take(bytes);
     }
     found->segment->back_memory(found->offset + bytes);
     return make_reservation(*found, block_id, payload_bytes);
 }
 
+std::optional<Reservation> DatasetStore::reserve_in_window(std::uint32_t block_id, std::uint32_t payload_bytes,
+                                                           const DropObserver& observer) {
+    LARDER_ASSERT(block_id < table_.block_id_end() && payload_bytes <= options_.block_bytes_max);
+    SegmentSpace& window = space(Room::window);
+    const std::uint64_t bytes = record_bytes(payload_bytes, kMemoryAlignment);
+    if (table_[block_id].slot != BlockTable::kAbsent || bytes > window.quota_bytes()) return std::nullopt;
+    for (;;) {
+        if (window.fits_quota(bytes)) {
+            if (const auto found = window.take(bytes)) {
+                found->segment->back_memory(found->offset + bytes);
+                return make_reservation(*found, block_id, payload_bytes);
+            }
+            const auto size = window.segment_bytes(bytes, record_bytes(options_.block_bytes_max, kMemoryAlignment));
+            if (size && !add_memory_segment(*size, true)) return std::nullopt;
+            if (size) continue;
+        }
+        if (!drop_from_window(observer)) return std::nullopt;
+    }
+}
+
 std::expected<Reservation, Refusal> DatasetStore::reserve_on_disk(std::uint32_t block_id, std::uint32_t payload_bytes) {
-    SegmentSpace& disk = space(Tier::disk);
+    SegmentSpace& disk = space(Room::disk);
     if (options_.segment_directory.empty() || !disk.fits_quota(payload_bytes + kRecordHeaderBytes)) {
         return std::unexpected(Refusal::quota_reached);
     }
@@ -111,12 +133,12 @@ Reservation DatasetStore::make_reservation(SegmentSpace::Place place, std::uint3
 
 bool DatasetStore::has_room(std::uint32_t payload_bytes) const {
     const bool on_disk =
-        !options_.segment_directory.empty() && space(Tier::disk).fits_quota(payload_bytes + kRecordHeaderBytes);
-    return on_disk || space(Tier::memory).fits_quota(record_bytes(payload_bytes, kMemoryAlignment));
+        !options_.segment_directory.empty() && space(Room::disk).fits_quota(payload_bytes + kRecordHeaderBytes);
+    return on_disk || space(Room::memory).fits_quota(record_bytes(payload_bytes, kMemoryAlignment));
 }
 
 std::optional<Refusal> DatasetStore::why_no_room(std::uint32_t payload_bytes) const {
-    if (space(Tier::memory).fits_quota(record_bytes(payload_bytes, kMemoryAlignment))) return std::nullopt;
+    if (space(Room::memory).fits_quota(record_bytes(payload_bytes, kMemoryAlignment))) return std::nullopt;
     if (!has_room(payload_bytes)) return Refusal::quota_reached;
     // The pause after a failure is over, so the disk is to be tried again.
     if (disk_.admits()) return std::nullopt;
@@ -214,9 +236,10 @@ void DatasetStore::add_entry(Segment& segment, const StoredBlock& block) {
                 .payload_crc = block.payload_crc},
                block.raw_bytes);
     segment.block_ids_.push_back(block.block_id);
-    Found& found = found_[static_cast<std::size_t>(segment.tier())];
-    found.payload_bytes += table_.raw_bytes(block.block_id);
-    found.record_bytes += record_bytes(block.payload_bytes, segment.alignment());
+    Found& of_room = found(segment);
+    of_room.payload_bytes += table_.raw_bytes(block.block_id);
+    of_room.record_bytes += record_bytes(block.payload_bytes, segment.alignment());
+    ++of_room.blocks;
 }
 
 void DatasetStore::release_space(const Reservation& reservation) {
@@ -227,7 +250,7 @@ void DatasetStore::release_space(const Reservation& reservation) {
         segment.unwritten_--;
         return;
     }
-    space(segment.tier())
+    space(room_of(segment))
         .release_space({&segment, reservation.offset}, record_bytes(reservation.payload_bytes, segment.alignment()));
     end_reservation(segment);
 }
@@ -248,7 +271,7 @@ void DatasetStore::retire_space(const Reservation& reservation) {
                            .block_id = StoredBlock::kRetiredId,
                            .payload_bytes = reservation.payload_bytes});
     }
-    if (++segment.bad_places_ == kBadPlacesMax) space(segment.tier()).close(segment);
+    if (++segment.bad_places_ == kBadPlacesMax) space(room_of(segment)).close(segment);
     end_reservation(segment);
 }
 
@@ -283,9 +306,10 @@ void DatasetStore::drop_block(std::uint32_t block_id, std::uint32_t id_left) {
 
 // Removes a block that can be found from the table, but not from its segment's list.
 void DatasetStore::remove_entry(const Segment& segment, std::uint32_t block_id) {
-    Found& found = found_[static_cast<std::size_t>(segment.tier())];
-    found.payload_bytes -= table_.raw_bytes(block_id);
-    found.record_bytes -= record_bytes(table_[block_id].payload_bytes, segment.alignment());
+    Found& of_room = found(segment);
+    of_room.payload_bytes -= table_.raw_bytes(block_id);
+    of_room.record_bytes -= record_bytes(table_[block_id].payload_bytes, segment.alignment());
+    --of_room.blocks;
     table_.clear(block_id);
 }
 
@@ -327,13 +351,14 @@ void DatasetStore::grow_block_ids(std::uint32_t block_id_end, std::uint32_t bloc
 }
 
 Quota DatasetStore::quota() const {
-    return {.memory_bytes = space(Tier::memory).quota_bytes(), .disk_bytes = space(Tier::disk).quota_bytes()};
+    return {.memory_bytes = space(Room::memory).quota_bytes(), .disk_bytes = space(Room::disk).quota_bytes()};
 }
 
 StoreUsage DatasetStore::usage() const {
-    const SegmentSpace& memory = space(Tier::memory);
-    const SegmentSpace& disk = space(Tier::disk);
-    const auto& [in_memory, on_disk] = found_;
+    const SegmentSpace& memory = space(Room::memory);
+    const SegmentSpace& disk = space(Room::disk);
+    const SegmentSpace& window = space(Room::window);
+    const auto& [in_memory, on_disk, in_window] = found_;
     return {.memory_bytes = memory.used_bytes(),
             .disk_bytes = disk.used_bytes(),
             .memory_allocated_bytes = memory.allocated_bytes(),
@@ -342,10 +367,13 @@ StoreUsage DatasetStore::usage() const {
             .record_bytes = in_memory.record_bytes + on_disk.record_bytes,
             .disk_payload_bytes = on_disk.payload_bytes,
             .disk_record_bytes = on_disk.record_bytes,
-            .blocks = table_.found_count(),
+            .blocks = in_memory.blocks + on_disk.blocks,
             .memory_segments = memory.segment_count(),
             .disk_segments = disk.segment_count(),
-            .draining_segments = static_cast<std::uint32_t>(draining_.size())};
+            .draining_segments = static_cast<std::uint32_t>(draining_.size()),
+            .window_bytes = window.used_bytes(),
+            .window_allocated_bytes = window.allocated_bytes(),
+            .window_blocks = in_window.blocks};
 }
 
 std::uint64_t DatasetStore::admissions_refused(Refusal refusal) const {

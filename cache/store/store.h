@@ -11,6 +11,9 @@
 // after the bytes are on disk. At start-up cache/store/recovery.h finds the segments of an earlier run and `recover`
 // adopts them.
 //
+// The shared window is no part of the cache. It keeps blocks in memory that have no room in the cache, and that several
+// jobs are about to read. Blocks there can be found; the oldest segment makes way for a new block.
+//
 // A tier's use (record bytes: header, payload, padding; live, reserved or dead) never exceeds its quota, except between
 // recovery and the first set_quota. Make all calls on the owning thread. Only the first use of the segment directory
 // blocks; `find` and `commit` allocate nothing once warm.
@@ -58,6 +61,7 @@ struct BlockLocation {
     std::uint32_t raw_bytes = 0;  // size of the block; more than payload_bytes if the payload is compressed
 
     bool compressed() const { return raw_bytes != payload_bytes; }
+    bool is_cached() const { return !segment->in_window(); }
 };
 
 enum class Refusal : std::uint8_t { quota_reached, disk_full, disk_failed, busy, already_cached };
@@ -103,6 +107,10 @@ struct StoreUsage {
     std::uint32_t memory_segments = 0;
     std::uint32_t disk_segments = 0;
     std::uint32_t draining_segments = 0;  // dropped, but still referenced
+    // Of the shared window; no other figure counts it.
+    std::uint64_t window_bytes = 0;  // records with padding
+    std::uint64_t window_allocated_bytes = 0;
+    std::uint64_t window_blocks = 0;
 };
 
 struct StoreOptions {
@@ -131,10 +139,35 @@ public:
     void recover(std::vector<RecoveredSegment> segments);
 
     std::optional<BlockLocation> find(std::uint32_t block_id) const;
+    // True if the block can be found, and not only in the shared window.
+    bool is_cached(std::uint32_t block_id) const {
+        const auto found = find(block_id);
+        return found && found->is_cached();
+    }
 
     // Reserves room for one record in the tier, or says why not. Callers ask memory first, and disk if memory refuses.
     // A block has one reservation at a time: a second one gets already_cached.
     std::expected<Reservation, Refusal> reserve(Tier tier, std::uint32_t block_id, std::uint32_t payload_bytes);
+
+    // Callbacks of a drop; each may be empty. `unread_blocks` returns how many of the segment's blocks some running job
+    // has yet to read. `dropping` runs before the segment is dropped, while its blocks can still be found. `forgetting`
+    // runs for a block that is dropped alone: its record stays.
+    struct DropObserver {
+        std::function<std::uint64_t(const Segment&)> unread_blocks;
+        std::function<void(const Segment&)> dropping;
+        std::function<void(std::uint32_t block_id, std::uint32_t raw_bytes)> forgetting;
+    };
+
+    // Reserves room for one record in the shared window, or nothing: the window is too small, or all of it is being
+    // filled. Segments make way: first those that nobody has yet to read, then the oldest.
+    std::optional<Reservation> reserve_in_window(std::uint32_t block_id, std::uint32_t payload_bytes,
+                                                 const DropObserver& observer);
+    // Sets the bytes of the shared window, and drops segments until it fits: those that are being filled last. No bytes
+    // leave no segment.
+    void set_window(std::uint64_t bytes, const DropObserver& observer);
+    std::uint64_t window_bytes() const { return space(Room::window).quota_bytes(); }
+    // Calls `call` with the id of each block in the shared window.
+    void for_each_in_window(const std::function<void(std::uint32_t block_id)>& call) const;
 
     // True if either tier's quota has room now for one record with this payload.
     bool has_room(std::uint32_t payload_bytes) const;
@@ -164,14 +197,6 @@ public:
     void add_reference(const Segment& segment);
     void drop_reference(const Segment& segment);
 
-    // Callbacks of a drop; each may be empty. `unread_blocks` returns how many of the segment's blocks some running job
-    // has yet to read. `dropping` runs before the segment is dropped, while its blocks can still be found. `forgetting`
-    // runs for a block that is dropped alone: its record stays.
-    struct DropObserver {
-        std::function<std::uint64_t(const Segment&)> unread_blocks;
-        std::function<void(const Segment&)> dropping;
-        std::function<void(std::uint32_t block_id, std::uint32_t raw_bytes)> forgetting;
-    };
     // Sets the quota, then drops whole segments until each tier's use fits: fewest unread blocks first, newest first on
     // a tie.
     void set_quota(Quota quota, const DropObserver& observer);
@@ -203,22 +228,31 @@ public:
 
 private:
     friend class DiskSegments;
-    static constexpr std::size_t kTiers = 2;
+    // What has segments and a quota of its own: the two tiers, and the shared window.
+    enum class Room : std::uint8_t { memory = 0, disk = 1, window = 2 };
+    static constexpr std::size_t kRooms = 3;
+    static_assert(static_cast<int>(Tier::memory) == 0 && static_cast<int>(Tier::disk) == 1);
 
-    // Bytes of one tier's blocks that can be found, as in StoreUsage.
+    // What one room's blocks that can be found take, as in StoreUsage.
     struct Found {
         std::uint64_t payload_bytes = 0;
         std::uint64_t record_bytes = 0;
+        std::uint64_t blocks = 0;
 
         bool operator==(const Found&) const = default;
     };
 
-    SegmentSpace& space(Tier tier) { return spaces_[static_cast<std::size_t>(tier)]; }
-    const SegmentSpace& space(Tier tier) const { return spaces_[static_cast<std::size_t>(tier)]; }
+    static Room room_of(const Segment& segment) {
+        return segment.in_window() ? Room::window : static_cast<Room>(segment.tier());
+    }
+    SegmentSpace& space(Room room) { return spaces_[static_cast<std::size_t>(room)]; }
+    const SegmentSpace& space(Room room) const { return spaces_[static_cast<std::size_t>(room)]; }
+    Found& found(const Segment& segment) { return found_[static_cast<std::size_t>(room_of(segment))]; }
     std::expected<Reservation, Refusal> reserve_in_memory(std::uint32_t block_id, std::uint32_t payload_bytes);
     std::expected<Reservation, Refusal> reserve_on_disk(std::uint32_t block_id, std::uint32_t payload_bytes);
     Reservation make_reservation(SegmentSpace::Place place, std::uint32_t block_id, std::uint32_t payload_bytes);
-    bool add_memory_segment(std::uint64_t size_bytes);
+    bool add_memory_segment(std::uint64_t size_bytes, bool in_window);
+    bool drop_from_window(const DropObserver& observer, bool also_filling = false);
     void add_disk_segment(std::uint64_t size_bytes, std::uint32_t alignment);
     void add_segment(std::unique_ptr<Segment> segment, bool accepts_records);
     void adopt(RecoveredSegment recovered);
@@ -231,7 +265,7 @@ private:
     void release_space(const Reservation& reservation);
     void retire_space(const Reservation& reservation);
     void drop(Segment& segment);
-    void shrink(Tier tier, const DropObserver& observer);
+    void shrink(Room room, const DropObserver& observer);
     void release(Segment& segment);
     void end_reservation(Segment& segment);
     void put_segment_into_index(Segment& segment);
@@ -243,12 +277,12 @@ private:
     const Clock& clock_;
     Index* index_;
     BlockTable table_;
-    std::array<SegmentSpace, kTiers> spaces_;
+    std::array<SegmentSpace, kRooms> spaces_;
     DiskSegments disk_;
     std::vector<std::unique_ptr<Segment>> segments_;  // by slot; null where free
     std::vector<std::uint32_t> free_slots_;
     std::vector<std::unique_ptr<Segment>> draining_;
-    std::array<Found, kTiers> found_{};
+    std::array<Found, kRooms> found_{};
     std::uint64_t write_bytes_in_flight_ = 0;
     std::optional<Error> memory_problem_;
     std::int64_t memory_retry_at_ns_ = 0;

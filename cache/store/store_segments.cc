@@ -18,7 +18,7 @@ std::uint32_t DatasetStore::next_segment_id() {
     return index_ != nullptr ? index_->allocate_segment_id() : next_id_without_index_++;
 }
 
-bool DatasetStore::add_memory_segment(std::uint64_t size_bytes) {
+bool DatasetStore::add_memory_segment(std::uint64_t size_bytes, bool in_window) {
     if (memory_problem_ && clock_.now_ns() < memory_retry_at_ns_) return false;
     auto segment = make_memory_segment(next_segment_id(), size_bytes);
     if (!segment) {
@@ -27,6 +27,7 @@ bool DatasetStore::add_memory_segment(std::uint64_t size_bytes) {
         return false;
     }
     memory_problem_.reset();
+    (*segment)->in_window_ = in_window;
     add_segment(std::move(*segment), true);
     return true;
 }
@@ -50,7 +51,7 @@ void DatasetStore::add_segment(std::unique_ptr<Segment> segment, bool accepts_re
     }
     segment->slot_ = free_slots_.back();
     free_slots_.pop_back();
-    SegmentSpace& owner = space(segment->tier());
+    SegmentSpace& owner = space(room_of(*segment));
     owner.add(*segment);
     if (accepts_records) {
         Segment* sealed = owner.open(*segment);
@@ -87,7 +88,7 @@ void DatasetStore::drop(Segment& segment) {
         remove_entry(segment, block_id);
     }
     segment.block_ids_ = {};
-    space(segment.tier()).remove(segment);
+    space(room_of(segment)).remove(segment);
     segment.dropped_ = true;
     free_slots_.push_back(segment.slot_);
     draining_.push_back(std::move(segments_[segment.slot_]));
@@ -101,15 +102,51 @@ void DatasetStore::drop(Segment& segment) {
 }
 
 void DatasetStore::set_quota(Quota quota, const DropObserver& observer) {
-    space(Tier::memory).set_quota(quota.memory_bytes);
-    space(Tier::disk).set_quota(quota.disk_bytes);
+    space(Room::memory).set_quota(quota.memory_bytes);
+    space(Room::disk).set_quota(quota.disk_bytes);
     quota_set_ = true;
-    shrink(Tier::memory, observer);
-    shrink(Tier::disk, observer);
+    shrink(Room::memory, observer);
+    shrink(Room::disk, observer);
 }
 
-void DatasetStore::shrink(Tier tier, const DropObserver& observer) {
-    const SegmentSpace& shrinking = space(tier);
+void DatasetStore::set_window(std::uint64_t bytes, const DropObserver& observer) {
+    SegmentSpace& window = space(Room::window);
+    window.set_quota(bytes);
+    const auto is_over = [&] { return window.used_bytes() > bytes || (bytes == 0 && window.segment_count() > 0); };
+    while (is_over() && drop_from_window(observer)) {
+    }
+    while (is_over() && drop_from_window(observer, true)) {
+    }
+}
+
+// False if the window has no segment, or, unless `also_filling`, each has a record that is being read.
+bool DatasetStore::drop_from_window(const DropObserver& observer, bool also_filling) {
+    Segment* first = nullptr;
+    for (const auto& segment : segments_) {
+        if (segment == nullptr || !segment->in_window_) continue;
+        if (!also_filling && segment->unwritten_ > 0) continue;
+        if (observer.unread_blocks && observer.unread_blocks(*segment) == 0) {
+            first = segment.get();
+            break;
+        }
+        if (first == nullptr || segment->id() < first->id()) first = segment.get();
+    }
+    if (first == nullptr) return false;
+    if (observer.dropping) observer.dropping(*first);
+    drop(*first);
+    return true;
+}
+
+void DatasetStore::for_each_in_window(const std::function<void(std::uint32_t block_id)>& call) const {
+    if (space(Room::window).segment_count() == 0) return;
+    for (const auto& segment : segments_) {
+        if (segment == nullptr || !segment->in_window_) continue;
+        std::ranges::for_each(segment->block_ids_, call);
+    }
+}
+
+void DatasetStore::shrink(Room room, const DropObserver& observer) {
+    const SegmentSpace& shrinking = space(room);
     if (shrinking.used_bytes() <= shrinking.quota_bytes()) return;
     struct Candidate {
         std::uint64_t unread_blocks;
@@ -117,7 +154,7 @@ void DatasetStore::shrink(Tier tier, const DropObserver& observer) {
     };
     std::vector<Candidate> candidates;
     for (const auto& segment : segments_) {
-        if (segment == nullptr || segment->tier() != tier) continue;
+        if (segment == nullptr || room_of(*segment) != room) continue;
         candidates.push_back({observer.unread_blocks ? observer.unread_blocks(*segment) : 0, segment.get()});
     }
     std::ranges::sort(candidates, [](const Candidate& left, const Candidate& right) {
@@ -195,7 +232,7 @@ void DatasetStore::adopt(RecoveredSegment recovered) {
         LARDER_ASSERT(block.offset() >= segment.tail_bytes_ && bytes <= segment.size_bytes_ - block.offset());
         const std::uint64_t gap = block.offset() - segment.tail_bytes_;
         if (gap > 0 && accepts_records) {
-            space(Tier::disk).add_gap(segment, segment.tail_bytes_, gap);
+            space(Room::disk).add_gap(segment, segment.tail_bytes_, gap);
         } else {
             segment.used_bytes_ += gap;
         }
@@ -219,30 +256,32 @@ void DatasetStore::adopt(RecoveredSegment recovered) {
 }
 
 void DatasetStore::check_invariants() const {
-    std::array<std::uint64_t, kTiers> used{};
-    std::array<std::uint64_t, kTiers> allocated{};
-    std::array<std::uint32_t, kTiers> count{};
-    std::array<Found, kTiers> in_tier{};
+    std::array<std::uint64_t, kRooms> used{};
+    std::array<std::uint64_t, kRooms> allocated{};
+    std::array<std::uint32_t, kRooms> count{};
+    std::array<Found, kRooms> in_room{};
     std::uint64_t blocks = 0;
     for (std::size_t slot = 0; slot < segments_.size(); slot++) {
         if (segments_[slot] == nullptr) continue;
         const Segment& segment = *segments_[slot];
-        const auto tier = static_cast<std::size_t>(segment.tier());
+        const auto room = static_cast<std::size_t>(room_of(segment));
         LARDER_ASSERT(segment.slot_ == slot && !segment.dropped());
-        used[tier] += segment.used_bytes_;
-        allocated[tier] += segment.size_bytes();
-        count[tier]++;
+        used[room] += segment.used_bytes_;
+        allocated[room] += segment.size_bytes();
+        count[room]++;
         const std::uint64_t header = segment.tier() == Tier::disk ? kSegmentHeaderBytes : 0;
         LARDER_ASSERT(segment.tail_bytes() <= segment.size_bytes());
-        LARDER_ASSERT(header + segment.used_bytes_ + space(segment.tier()).hole_bytes(segment) == segment.tail_bytes());
+        LARDER_ASSERT(header + segment.used_bytes_ + space(room_of(segment)).hole_bytes(segment) ==
+                      segment.tail_bytes());
 
         std::vector<std::pair<std::uint64_t, std::uint64_t>> extents;
         for (const std::uint32_t block_id : segment.block_ids()) {
             const BlockTable::Entry& entry = table_[block_id];
             LARDER_ASSERT(entry.slot == slot && entry.offset() % segment.alignment() == 0);
             extents.emplace_back(entry.offset(), record_bytes(entry.payload_bytes, segment.alignment()));
-            in_tier[tier].payload_bytes += table_.raw_bytes(block_id);
-            in_tier[tier].record_bytes += extents.back().second;
+            in_room[room].payload_bytes += table_.raw_bytes(block_id);
+            in_room[room].record_bytes += extents.back().second;
+            in_room[room].blocks++;
             blocks++;
         }
         std::ranges::sort(extents);
@@ -253,15 +292,15 @@ void DatasetStore::check_invariants() const {
         }
         LARDER_ASSERT(end <= segment.tail_bytes());
     }
-    for (std::size_t tier = 0; tier < kTiers; tier++) {
-        LARDER_ASSERT(used[tier] == spaces_[tier].used_bytes());
-        LARDER_ASSERT(allocated[tier] == spaces_[tier].allocated_bytes());
-        LARDER_ASSERT(count[tier] == spaces_[tier].segment_count());
-        LARDER_ASSERT(!quota_set_ || used[tier] <= spaces_[tier].quota_bytes());
+    for (std::size_t room = 0; room < kRooms; room++) {
+        LARDER_ASSERT(used[room] == spaces_[room].used_bytes());
+        LARDER_ASSERT(allocated[room] == spaces_[room].allocated_bytes());
+        LARDER_ASSERT(count[room] == spaces_[room].segment_count());
+        LARDER_ASSERT(!quota_set_ || used[room] <= spaces_[room].quota_bytes());
     }
     std::uint64_t found = 0;
     for (std::uint32_t block_id = 0; block_id < table_.block_id_end(); block_id++) found += table_[block_id].found();
-    LARDER_ASSERT(blocks == table_.found_count() && found == blocks && in_tier == found_);
+    LARDER_ASSERT(blocks == table_.found_count() && found == blocks && in_room == found_);
     for (const auto& segment : draining_) LARDER_ASSERT(segment->dropped() && segment->references_ > 0);
 }
 

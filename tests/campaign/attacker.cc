@@ -173,7 +173,7 @@ private:
             protocol::AttachRequest ask{.magic = protocol::kMagic,
                                         .kind = MessageKind::attach,
                                         .ring_entries = 1u << draw_.below(20),
-                                        .sequential = static_cast<std::uint32_t>(draw_.below(3)),
+                                        .order = static_cast<protocol::ReadOrder>(draw_.below(4)),
                                         .slot_bytes = (draw_.word() >> draw_.below(64)) & ~std::uint64_t{4095}};
             if (draw_.one_in(3)) ask.ring_entries = static_cast<std::uint32_t>(draw_.word());
             ::send(socket->get(), &ask, sizeof ask, MSG_NOSIGNAL);

@@ -33,6 +33,23 @@ def test_curve_hit_ratios_equal_the_cached_share(bench, tmp_path: pathlib.Path) 
     assert xml.etree.ElementTree.parse(svg).getroot().tag.endswith("svg")
 
 
+def test_jobs_in_shared_order_cost_the_remote_little_more_than_one(bench, tmp_path: pathlib.Path) -> None:
+    svg = tmp_path / "shared.svg"
+    points = bench("shared", "--plot", svg)
+    assert [(point["jobs"], point["speeds"], point["start"]) for point in points] == [
+        (1, "equal", "together"), (4, "equal", "together"), (4, "equal", "staggered"),
+        (4, "1, 2, 4", "together"), (4, "1, 2, 4", "staggered"),
+    ]  # fmt: skip
+    alone = points[0]
+    assert alone["hit_ratio"] == pytest.approx(0.5, abs=0.02)
+    for point in points[1:]:
+        # Without sharing, four jobs of equal speed cost four times as much.
+        assert point["remote_bytes_per_epoch"] < 1.5 * alone["remote_bytes_per_epoch"]
+        assert point["hit_ratio"] > 0.7
+        assert point["predicted"] > 0 and point["aggregate_rate"] > 0 and point["seeded_aggregate_rate"] > 0
+    assert xml.etree.ElementTree.parse(svg).getroot().tag.endswith("svg")
+
+
 @pytest.mark.decisions
 def test_plan_matches_the_linear_program(bench) -> None:
     rows = bench("assign")

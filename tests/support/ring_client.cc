@@ -51,7 +51,7 @@ RingClient::RingClient(std::shared_ptr<const protocol::Manifest> manifest, const
         *Mapping::of(slot_memory.get(), options.slot_bytes, Mapping::Access::read_write));
     setup_.populate_slots = options.populate_slots;
     setup_.ring_entries = ring_entries_;
-    setup_.sequential = options.sequential;
+    setup_.order = options.order;
 }
 
 RingClient::~RingClient() = default;

@@ -25,7 +25,7 @@ struct RingClientOptions {
     std::shared_ptr<cache::TokenBucket> bucket = std::make_shared<cache::TokenBucket>();
     std::uint32_t ring_entries = 256;
     std::uint64_t slot_bytes = std::uint64_t{4} << 20;
-    bool sequential = false;
+    protocol::ReadOrder order = protocol::ReadOrder::random;
     int socket_buffer_bytes = 0;  // at the daemon's end; 0: the system's default
     std::function<void(std::uint64_t)> populate_slots = {};
 };

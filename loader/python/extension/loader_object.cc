@@ -115,6 +115,10 @@ nb::object to_python(larder::Batch batch, const std::shared_ptr<BatchReturns>& r
     return nb::steal(object);
 }
 
+nb::bytes to_bytes(const std::vector<std::byte>& bytes) {
+    return nb::bytes(bytes.data(), bytes.size());
+}
+
 nb::dict to_dict(const LoaderStatistics& statistics) {
     nb::dict dict;
     dict["samples"] = statistics.samples;
@@ -204,8 +208,6 @@ public:
     nb::dict statistics() const { return to_dict(statistics_); }
 
 private:
-    static nb::bytes to_bytes(const std::vector<std::byte>& bytes) { return nb::bytes(bytes.data(), bytes.size()); }
-
     void update_snapshot() {
         epoch_ = loader_.epoch();
         statistics_ = loader_.statistics();
@@ -255,7 +257,27 @@ Deal deal_of(const std::string& name) {
                       "deal is \"" + name + "\"; allowed are \"automatic\", \"interleaved\" and \"contiguous\"", 0});
 }
 
+Order order_of(const std::string& name) {
+    if (name == "seeded") return Order::seeded;
+    if (name == "shared") return Order::shared;
+    throw_error(
+        Error{ErrorCode::invalid_argument, "order is \"" + name + "\"; allowed are \"seeded\" and \"shared\"", 0});
+}
+
+nb::bytes merge_states(const std::vector<nb::bytes>& states) {
+    std::vector<std::vector<std::byte>> parts;
+    parts.reserve(states.size());
+    for (const nb::bytes& state : states) {
+        const auto* bytes = static_cast<const std::byte*>(state.data());
+        parts.emplace_back(bytes, bytes + state.size());
+    }
+    auto merged = Loader::merge_states(parts);
+    if (!merged) throw_error(merged.error());
+    return to_bytes(*merged);
+}
+
 void add_loader(nb::module_& module) {
+    module.def("merge_states", &merge_states, "states"_a);
     nb::class_<LoaderObject>(module, "Loader")
         .def(
             "__init__",
@@ -263,7 +285,8 @@ void add_loader(nb::module_& module) {
                std::uint64_t memory_budget_bytes, double reconnect_timeout_s, std::uint64_t seed, bool shuffle,
                std::uint32_t shuffle_window_blocks, std::uint32_t batch_size, std::uint32_t rank,
                std::uint32_t world_size, std::uint32_t worker, std::uint32_t worker_count, bool drop_last,
-               bool skip_failed, const std::string& deal, std::uint64_t first_epoch, bool plan_only) {
+               bool skip_failed, const std::string& deal, const std::string& order, std::uint64_t first_epoch,
+               bool plan_only) {
                 LoaderOptions options;
                 set_connection(options, dataset, job, socket, memory_budget_bytes, reconnect_timeout_s);
                 options.seed = seed;
@@ -277,13 +300,14 @@ void add_loader(nb::module_& module) {
                 options.drop_last = drop_last;
                 options.skip_failed = skip_failed;
                 options.deal = deal_of(deal);
+                options.order = order_of(order);
                 options.first_epoch = first_epoch;
                 options.plan_only = plan_only;
                 new (self) LoaderObject(options);
             },
             nb::kw_only(), "dataset"_a, "job"_a, "socket"_a, "memory_budget_bytes"_a, "reconnect_timeout_s"_a, "seed"_a,
             "shuffle"_a, "shuffle_window_blocks"_a, "batch_size"_a, "rank"_a, "world_size"_a, "worker"_a,
-            "worker_count"_a, "drop_last"_a, "skip_failed"_a, "deal"_a, "first_epoch"_a, "plan_only"_a)
+            "worker_count"_a, "drop_last"_a, "skip_failed"_a, "deal"_a, "order"_a, "first_epoch"_a, "plan_only"_a)
         .def("next", &LoaderObject::next)
         .def("state", &LoaderObject::state)
         .def("state_after", &LoaderObject::state_after, "rank_batches"_a)

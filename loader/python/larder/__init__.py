@@ -37,6 +37,7 @@ from larder.errors import (
 )
 from larder.loader import Loader
 from larder.mixture import Mixture
+from larder.state import merge_states
 from larder.statistics import Statistics
 
 _Sequence.register(Batch)
@@ -66,4 +67,5 @@ __all__ = [
     "Unsupported",
     "__version__",
     "decode",
+    "merge_states",
 ]

@@ -18,7 +18,7 @@ class Loader(Closing):
     """Iterates over a dataset, one epoch per `for` loop, in batches of `batch_size` samples.
 
     Over all ranks and workers of the job, every sample comes exactly once per epoch, in an order that is a function of
-    (seed, epoch, dataset version) alone.
+    (seed, epoch, dataset version) alone, unless `order` says otherwise.
 
     Each `for` loop, and each `iter(loader)`, is a pass, as with torch's DataLoader. The first pass walks the first
     epoch, or what is left of it after `load_state_dict`. Each later pass walks the whole next epoch, even if the loop
@@ -53,6 +53,9 @@ class Loader(Closing):
         skip_failed: Leaves out samples whose object changed or cannot be read, and counts them (`statistics`).
         deal: How the order is dealt to ranks. "interleaved": batch by batch. "contiguous": each rank takes one stretch,
             so that a block of many samples is read by one rank only. "automatic": depends on the dataset's blocks.
+        order: "seeded": a function of (seed, epoch, dataset version). "shared": the daemon chooses the next block, so that
+            jobs that read the dataset at a time on one node share each fetch. The order is another each time; the state
+            of a job of several ranks or workers is `larder.merge_states` of theirs.
         memory_budget: Bytes, or a size such as "256MiB", for prefetched batches and those that the caller holds. None:
             twice what two batches and the shuffle window need, 256 MiB to 1 GiB.
         reconnect_timeout_s: How long opening and iterating wait for a daemon that is away before they raise
@@ -88,6 +91,7 @@ class Loader(Closing):
         drop_last: bool = False,
         skip_failed: bool = False,
         deal: str = "automatic",
+        order: str = "seeded",
         memory_budget: int | str | None = None,
         reconnect_timeout_s: float = 30,
         first_epoch: int = 0,
@@ -124,6 +128,7 @@ class Loader(Closing):
                 drop_last=drop_last,
                 skip_failed=skip_failed,
                 deal=deal,
+                order=order,
                 first_epoch=first_epoch,
             ),
             plan_only=False,
@@ -217,7 +222,11 @@ class Loader(Closing):
         self._begin(None)
 
     def state_dict(self) -> job_state.StateDict:
-        """The whole job's position when every rank has taken as many batches as this one. Small, fit for JSON."""
+        """The whole job's position when every rank has taken as many batches as this one. Fit for JSON.
+
+        It is small, but with order="shared" has a bit or less for each block, and what this loader delivered only: give
+        those of all ranks and workers to `larder.merge_states`.
+        """
         return self._state_after(self._taken)
 
     def _state_after(self, taken: int) -> job_state.StateDict:

@@ -10,6 +10,7 @@ from larder import _larder
 from larder.errors import InvalidArgument
 
 DEALS = ("automatic", "interleaved", "contiguous")
+ORDERS = ("seeded", "shared")
 DECODE_ERRORS = ("raise", "skip")
 
 
@@ -84,9 +85,12 @@ def sampling(
     skip_failed: bool,
     deal: str,
     first_epoch: int,
+    order: str = "seeded",
 ) -> dict[str, Any]:
     if deal not in DEALS:
         raise InvalidArgument(f"deal is {deal!r}; it must be one of {', '.join(DEALS)}")
+    if order not in ORDERS:
+        raise InvalidArgument(f"order is {order!r}; it must be one of {', '.join(ORDERS)}")
     for name, value, count_name, count in (
         ("rank", rank, "world_size", world_size),
         ("worker", worker, "worker_count", worker_count),
@@ -105,5 +109,6 @@ def sampling(
         "drop_last": bool(drop_last),
         "skip_failed": bool(skip_failed),
         "deal": deal,
+        "order": order,
         "first_epoch": whole_number("first_epoch", first_epoch, 0, 2**63 - 1),
     }

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypedDict
 
+from larder import _larder
 from larder.errors import InvalidArgument
 
 
@@ -25,6 +26,22 @@ class StateDict(TypedDict, total=False):
 
 def to_dict(dataset: str, state: bytes) -> StateDict:
     return {"dataset": dataset, "state": base64.b64encode(state).decode("ascii")}
+
+
+def merge_states(states: Iterable[Mapping[str, object]]) -> StateDict:
+    """The position of a job that reads with order="shared", from the states of all its ranks and workers.
+
+    Take the states after the same step of each rank. `load_state_dict` then takes the merged one, on any number of ranks
+    and workers.
+
+    Raises:
+        larder.InvalidArgument: They are states of another order, of different epochs, or of different jobs.
+    """
+    parts = list(states)
+    if not parts:
+        raise InvalidArgument("there is no state to merge")
+    merged = _larder.merge_states([to_bytes(part) for part in parts])
+    return to_dict(str(parts[0].get("dataset", "")), merged)
 
 
 def to_bytes(state: Mapping[str, object]) -> bytes:

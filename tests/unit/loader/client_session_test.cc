@@ -155,7 +155,7 @@ TEST_F(SessionTest, AttachRefusesBrokenReplies) {
         serve({{bytes_of(good_open()), {manifest_fd.get()}}, answer});
         auto session = ClientSession::open({.socket = path, .dataset = "d", .job = "j"});
         ASSERT_TRUE(session.has_value()) << session.error().message;
-        auto result = (*session)->attach(1024, 1 << 20, false);
+        auto result = (*session)->attach(1024, 1 << 20, protocol::ReadOrder::random, 1);
         server.join();
         ASSERT_FALSE(result.has_value());
         EXPECT_TRUE(result.error().code == ErrorCode::protocol || result.error().code == ErrorCode::unavailable);

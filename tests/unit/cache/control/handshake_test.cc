@@ -346,7 +346,7 @@ TEST_F(HandshakeTest, ClientOpensDatasetAndAttachesSession) {
     EXPECT_EQ(setup.uid, ::geteuid());
     EXPECT_EQ(setup.dataset_id, host.version->dataset_id());
     EXPECT_EQ(setup.ring_entries, 64u);
-    EXPECT_FALSE(setup.sequential);
+    EXPECT_EQ(setup.order, protocol::ReadOrder::random);
     EXPECT_EQ(setup.slots->size(), 1u << 20);
     EXPECT_EQ(server->sessions(), 1u);
     EXPECT_EQ(server->slot_bytes(), 1u << 20);
@@ -505,7 +505,7 @@ TEST_F(HandshakeTest, InvalidAttachRequestsAreRefused) {
         {changed([](auto& request) { request.slot_bytes = 4097; }), "slot_bytes"},
         {changed([](auto& request) { request.slot_bytes = (1 << 20) + 4096; }), "1.00 MiB"},
         {changed([](auto& request) { request.slot_bytes = ~std::uint64_t{4095}; }), "1.00 MiB"},
-        {changed([](auto& request) { request.sequential = 2; }), "sequential"},
+        {changed([](auto& request) { request.order = protocol::ReadOrder{3}; }), "order"},
     };
     for (const auto& [request, named] : cases) {
         Client client(path);

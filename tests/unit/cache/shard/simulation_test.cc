@@ -84,7 +84,8 @@ private:
                                                     .job = job,
                                                     .bucket = bucket,
                                                     .slot_bytes = 40 * kSlotPages * 4096,
-                                                    .sequential = below(4) == 0})});
+                                                    .order = below(4) == 0 ? protocol::ReadOrder::sequential
+                                                                           : protocol::ReadOrder::random})});
     }
 
     void leave() {
