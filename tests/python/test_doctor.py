@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 import resource
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 from cli_answers import checked
@@ -71,6 +72,89 @@ def test_nothing_is_left_in_the_state_directory(
     absent = findings(doctor("--json", "--state", tmp_path / "not" / "there"))["disk"]
     assert list(tmp_path.iterdir()) == [state] and list(state.iterdir()) == []
     assert absent["verdict"] == "good" and absent["found"].endswith(f"measured in {tmp_path}")
+
+
+@contextlib.contextmanager
+def mounted(directory: pathlib.Path, *arguments: object) -> Iterator[pathlib.Path]:
+    directory.mkdir()
+    subprocess.run(["mount", *map(str, arguments), directory], check=True)
+    try:
+        yield directory
+    finally:
+        subprocess.run(["umount", "--lazy", directory], check=True)
+
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
+
+
+@as_root
+def test_file_systems_that_are_no_disk_say_what_to_do(
+    doctor: Callable[..., subprocess.CompletedProcess[str]], tmp_path: pathlib.Path
+) -> None:
+    with mounted(tmp_path / "memory", "-t", "tmpfs", "tmpfs") as directory:
+        disk = findings(doctor("--json", "--state", directory / "state"))["disk"]
+    assert (disk["verdict"], disk["values"]["file_system"]) == ("to do", "tmpfs")
+    assert "which is memory" in disk["found"] and "--memory" in disk["advice"]
+
+    (tmp_path / "lower").mkdir()
+    with mounted(tmp_path / "over", "-t", "tmpfs", "tmpfs") as upper:
+        for name in ("upper", "work"):
+            (upper / name).mkdir()
+        layers = f"lowerdir={tmp_path / 'lower'},upperdir={upper / 'upper'},workdir={upper / 'work'}"
+        with mounted(tmp_path / "container", "-t", "overlay", "overlay", "-o", layers) as directory:
+            disk = findings(doctor("--json", "--state", directory))["disk"]
+    assert (disk["verdict"], disk["values"]["file_system"]) == ("to do", "overlay")
+    assert "reads" in disk["found"] and "container" in disk["advice"], "it is measured all the same"
+
+
+@as_root
+@pytest.mark.skipif(not os.path.exists("/dev/fuse"), reason="this machine has no FUSE")
+def test_file_system_of_a_program_is_no_disk(
+    doctor: Callable[..., subprocess.CompletedProcess[str]], daemon: Daemon, raw: Data, tmp_path: pathlib.Path
+) -> None:
+    directory = tmp_path / "mounted"
+    directory.mkdir()
+    words = [daemon.programs / "larder", "mount", raw.name, directory, "--socket", daemon.socket]
+    words += ["--admin-socket", daemon.state / "admin.sock"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as mount:
+        assert mount.stdout is not None and mount.stdout.readline()
+        try:
+            disk = findings(doctor("--json", "--state", directory))["disk"]
+        finally:
+            mount.terminate()
+    assert disk["verdict"] == "to do" and disk["values"]["file_system"].startswith("fuse"), disk
+    assert "which a program serves" in disk["found"] and "--state" in disk["advice"]
+
+
+@pytest.fixture
+def slow_disk(tmp_path: pathlib.Path) -> Iterator[Callable[[], None]]:
+    """Limits a child's reads from the disk of tmp_path to 8 MB/s; to be run in the child."""
+    device = os.stat(tmp_path).st_dev
+    name = f"{os.major(device)}:{os.minor(device)}"
+    group = pathlib.Path(f"/sys/fs/cgroup/blkio/larder-test-{os.getpid()}")
+    if not os.access(group.parent / "cgroup.procs", os.W_OK) or not os.path.exists(f"/sys/dev/block/{name}/queue"):
+        pytest.skip("no control group can limit the disk of the tests here")
+    group.mkdir()
+    (group / "blkio.throttle.read_bps_device").write_text(f"{name} 8000000")
+    yield lambda: (group / "cgroup.procs").write_text(str(os.getpid())) and None
+    group.rmdir()
+
+
+def test_disk_slower_than_the_remote_says_how_slow_both_are(
+    doctor: Callable[..., subprocess.CompletedProcess[str]],
+    serve_directory: Callable[..., Nginx],
+    slow_disk: Callable[[], None],
+    tmp_path: pathlib.Path,
+) -> None:
+    (tmp_path / "a.tar").write_bytes(os.urandom(3_000_000))
+    (tmp_path / "state").mkdir()
+    url = f"{serve_directory(tmp_path).http}/a.tar"
+    disk = findings(doctor("--json", url, "--state", tmp_path / "state", preexec_fn=slow_disk))["disk"]
+    values = disk["values"]
+    read, remote = values["random_read_bytes_per_second"], values["remote_bytes_per_second"]
+    assert read < remote and values["useful_part"] == pytest.approx(read / (read + remote))
+    assert disk["verdict"] == "to do" and "the disk will limit jobs" in disk["found"] and url in disk["found"]
+    assert f"at most {values['useful_part'] * 100:.0f}% of a dataset" in disk["advice"]
 
 
 def test_remote_is_read_as_larderd_reads_it(

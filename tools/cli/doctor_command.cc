@@ -198,6 +198,22 @@ std::vector<std::string> dataset_names(const Context& context) {
     return names;
 }
 
+// Jobs that hit the disk for a part h of their bytes read at most disk / h, and remote / (1 - h).
+Finding slower_than_remote(const doctor::DiskMeasure& disk, const std::string& remote, double remote_bytes_per_second) {
+    const double useful = disk.read_bytes_per_second / (disk.read_bytes_per_second + remote_bytes_per_second);
+    char percent[16];
+    std::snprintf(percent, sizeof percent, "%.0f%%", useful * 100);
+    Finding finding = disk.finding;
+    finding.values["remote_bytes_per_second"] = remote_bytes_per_second;
+    finding.values["useful_part"] = useful;
+    return to_do(
+        finding,
+        finding.found + "; the disk will limit jobs: it reads " + format_bytes_per_second(disk.read_bytes_per_second) +
+            ", and " + remote + " gives " + format_bytes_per_second(remote_bytes_per_second),
+        std::string("cache in memory (larder quota set NAME --memory SIZE), take a faster disk, or keep at most ") +
+            percent + " of a dataset on this one: with more, jobs wait for the disk");
+}
+
 int doctor_command(const Context& context, const DoctorOptions& options) {
     if (auto checked = options.remote.check(); !checked) return report(context, checked.error());
     const SteadyClock clock;
@@ -219,6 +235,7 @@ int doctor_command(const Context& context, const DoctorOptions& options) {
     const std::vector<std::string> remotes =
         options.remotes.empty() && is_up ? dataset_names(context) : options.remotes;
     double remote_bytes_per_second = 0;
+    std::string fastest;
     for (const std::string& named : remotes) {
         const auto target = find_remote(context, options, named);
         if (!target) {
@@ -230,7 +247,10 @@ int doctor_command(const Context& context, const DoctorOptions& options) {
             continue;
         }
         const doctor::RemoteMeasure measure = doctor::check_remote(*target, options.seconds);
-        remote_bytes_per_second = std::max(remote_bytes_per_second, measure.bytes_per_second);
+        if (measure.bytes_per_second > remote_bytes_per_second) {
+            remote_bytes_per_second = measure.bytes_per_second;
+            fastest = named;
+        }
         findings.add(measure.finding);
     }
 
@@ -240,10 +260,7 @@ int doctor_command(const Context& context, const DoctorOptions& options) {
                                                      : cache::default_state_directory();
     doctor::DiskMeasure disk = doctor::check_disk(state, options.seconds);
     if (disk.finding.verdict == Verdict::good && disk.read_bytes_per_second < remote_bytes_per_second) {
-        disk.finding.verdict = Verdict::to_do;
-        disk.finding.advice =
-            "a remote is faster than this disk: cache in memory (larder quota set NAME --memory), or "
-            "put the state directory on a faster disk";
+        disk.finding = slower_than_remote(disk, fastest, remote_bytes_per_second);
     }
     findings.add(disk.finding);
     return findings.end(seconds_since(clock, began_ns));

@@ -18,8 +18,8 @@
 #include "cache/device.h"
 #include "cache/remote/http_transfers.h"
 #include "cache/remote/remote_place.h"
-#include "cache/shard/page_memory.h"
 #include "loader/client_session.h"
+#include "tools/doctor/timed_transfers.h"
 
 namespace larder::doctor {
 namespace {
@@ -66,111 +66,71 @@ std::string failure_text(BlockStatus status, int system_errno) {
     return std::string("it cannot be read: ") + std::strerror(system_errno);
 }
 
-// Reads pieces of random objects, several at once, for a time.
+// Reads pieces of random objects, several at once, for a time: each Read is one slot of TimedTransfers.
 class RemoteReads {
 public:
     RemoteReads(cache::Remote& remote, cache::Device& device, const std::vector<RemoteObject>& objects,
                 std::size_t piece_bytes_max, std::size_t at_once)
-        : remote_(remote),
-          device_(device),
-          objects_(objects),
-          piece_bytes_max_(piece_bytes_max),
-          memory_(cache::allocate_pages(piece_bytes_max * at_once)),
-          reads_(at_once) {}
+        : remote_(remote), objects_(objects), timed_(device, piece_bytes_max, at_once), reads_(at_once) {
+        for (Read& read : reads_) {
+            read.owner = this;
+            read.done = [](cache::RemoteRead& ended, BlockStatus status, int system_errno) noexcept {
+                auto& own = static_cast<Read&>(ended);
+                own.owner->end(own, status, system_errno);
+            };
+        }
+    }
 
     // Stops after `seconds` or `count_max` reads, or when one has failed. Returns why it failed, with the object's
     // path.
     Result<void> run(double seconds, std::size_t count_max, const cache::RemoteProblems& problems) {
-        began_ns_ = clock_.now_ns();
-        const std::int64_t deadline_ns = began_ns_ + static_cast<std::int64_t>(seconds * 1e9);
-        const auto start = [&](Read& read) {
-            if (failed_ || started_ >= count_max || (started_ > 0 && clock_.now_ns() >= deadline_ns)) return;
-            begin(read);
-        };
-        for (Read& read : reads_) {
-            read.owner = this;
-            start(read);
-        }
-        while (running_ > 0) {
-            if (clock_.now_ns() >= deadline_ns + kReadHangs_ns) {
-                if (!device_.stop()) static_cast<void>(memory_.release());
-                return fail(ErrorCode::timeout, "a read has not ended within 30 s");
-            }
-            device_.wait(deadline_ns + kReadHangs_ns);
-            std::vector<Read*> ended;
-            ended.swap(ended_);
-            for (Read* read : ended) start(*read);
-        }
-        seconds_ = seconds_since(clock_, began_ns_);
-        if (!failed_) return {};
+        const TransferLimits limits{.seconds = seconds, .count_max = count_max, .hangs_ns = kReadHangs_ns};
+        auto ran = timed_.run(limits, [this](std::size_t slot) { return begin(slot); });
+        if (ran || !failed_) return ran;
         const std::string known = problems.latest(failed_->path);
-        return fail(ErrorCode::io, failed_->path + ": " + (known.empty() ? failure_ : known));
+        if (!known.empty()) ran.error().message = known;
+        return std::unexpected(ran.error().within(failed_->path));
     }
 
-    double bytes_per_second() const { return seconds_ > 0 ? static_cast<double>(bytes_) / seconds_ : 0; }
-    double median_seconds() {
-        if (latencies_ns_.empty()) return 0;
-        const auto middle = latencies_ns_.begin() + static_cast<std::ptrdiff_t>(latencies_ns_.size() / 2);
-        std::ranges::nth_element(latencies_ns_, middle);
-        return static_cast<double>(*middle) / 1e9;
-    }
+    double bytes_per_second() const { return timed_.bytes_per_second(); }
+    double median_seconds() { return timed_.median_seconds(); }
 
 private:
     struct Read : cache::RemoteRead {
         RemoteReads* owner = nullptr;
         const RemoteObject* object = nullptr;
-        std::int64_t began_ns = 0;
     };
 
-    void begin(Read& read) {
+    bool begin(std::size_t slot) {
         const RemoteObject& object = objects_[random_() % objects_.size()];
-        const auto bytes = static_cast<std::size_t>(std::min<std::uint64_t>(piece_bytes_max_, object.size_bytes));
-        const auto index = static_cast<std::size_t>(&read - reads_.data());
+        const std::span<std::byte> piece = timed_.piece(slot);
+        const auto bytes = static_cast<std::size_t>(std::min<std::uint64_t>(piece.size(), object.size_bytes));
+        Read& read = reads_[slot];
         read.object = &object;
         read.path = object.path;
         read.object_bytes = object.size_bytes;
         read.object_mtime_ns = object.tag;
         read.offset = random_() % (object.size_bytes - bytes + 1);
-        read.into = {memory_.get() + index * piece_bytes_max_, bytes};
-        read.done = [](cache::RemoteRead& ended, BlockStatus status, int system_errno) noexcept {
-            auto& own = static_cast<Read&>(ended);
-            own.owner->end(own, status, system_errno);
-        };
-        read.began_ns = clock_.now_ns();
-        ++running_;
-        ++started_;
+        read.into = piece.first(bytes);
         remote_.read(read);
+        return true;
     }
 
-    void end(Read& read, BlockStatus status, int system_errno) {
-        --running_;
+    void end(const Read& read, BlockStatus status, int system_errno) {
         if (status == BlockStatus::ok) {
-            bytes_ += read.into.size();
-            latencies_ns_.push_back(clock_.now_ns() - read.began_ns);
-        } else if (!failed_) {
-            failed_ = read.object;
-            failure_ = failure_text(status, system_errno);
+            timed_.ended(static_cast<std::size_t>(&read - reads_.data()), read.into.size());
+        } else {
+            if (!failed_) failed_ = read.object;
+            timed_.failed({ErrorCode::io, failure_text(status, system_errno), 0});
         }
-        ended_.push_back(&read);
     }
 
     cache::Remote& remote_;
-    cache::Device& device_;
     const std::vector<RemoteObject>& objects_;
-    const std::size_t piece_bytes_max_;
-    const SteadyClock clock_;
-    cache::PageMemory memory_;
+    TimedTransfers timed_;
     std::vector<Read> reads_;
-    std::vector<Read*> ended_;
-    std::vector<std::int64_t> latencies_ns_;
     std::mt19937_64 random_{1};
     const RemoteObject* failed_ = nullptr;
-    std::string failure_;
-    std::int64_t began_ns_ = 0;
-    std::uint64_t bytes_ = 0;
-    std::size_t running_ = 0;
-    std::size_t started_ = 0;
-    double seconds_ = 0;
 };
 
 // Keeps at most kObjectsMax objects, spread evenly.
