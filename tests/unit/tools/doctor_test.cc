@@ -27,7 +27,7 @@ constexpr const char* kMountinfo =
     "22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw\n"
     "40 22 0:41 / /data rw,relatime shared:7 master:2 - nfs4 store:/exports/data rw,vers=4.2\n"
     "41 22 0:42 / /w\\040x rw - cifs //server/share rw\n"
-    "42 22 0:43 / /home/ada/far rw,nosuid - fuse.sshfs ada@far:/home rw,user_id=1000\n"
+    "42 22 0:43 / /far rw,nosuid - fuse.sshfs ada@far:/home rw,user_id=1000\n"
     "43 22 0:44 / /scratch rw - xfs /dev/nvme0n1 rw\n";
 
 TEST(FileSystem, IsFoundByTheNumberOfItsMount) {
