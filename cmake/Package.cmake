@@ -24,8 +24,12 @@ foreach(package larder larderd larder-allocator larder-slurm)
     set(CPACK_COMPONENT_${upper}-CONFIG_GROUP ${package})
     install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/${package} RENAME copyright COMPONENT ${package})
 endforeach()
-# The programs that serve the page have its packages inside.
-if(page_packages)
+# The programs that serve the page have its packages inside. Without them CPack makes nothing.
+if(NOT page_packages)
+    set(CPACK_PROJECT_CONFIG_FILE ${PROJECT_BINARY_DIR}/CPackWithoutPage.cmake)
+    file(WRITE ${CPACK_PROJECT_CONFIG_FILE} "message(FATAL_ERROR \"${PROJECT_BINARY_DIR} has no page for browsers: \"
+    \"install npm (tools/install-packages page), and configure it with -DLARDER_PAGE=ON\")\n")
+else()
     foreach(package larder larderd larder-allocator)
         foreach(bundled preact htm uplot)
             install(FILES ${page_packages}/${bundled}/LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/${package}

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Debian as it is installed, without a compiler and without Larder's libraries: a place to install packages in.
+"""Debian as it is installed, without a compiler and without Larder's libraries: a place to install packages in. It is
+a booted system (CleanRoot), or an image as containers have it, without an init (Image).
 
     tests/python/clean_root.py --fetch BUILD    makes the root file systems that are missing in ~/.cache/larder, or older
                                                 than a week, so that the time does not count for a test
@@ -7,6 +8,7 @@
 
 from __future__ import annotations
 
+import abc
 import hashlib
 import os
 import pathlib
@@ -21,14 +23,14 @@ import time
 WEEK_S = 7 * 24 * 3600
 PROGRAMS = ("larder", "larderd", "larder-allocator", "larder-simulate", "larder-mount", "larder-bench")
 INSTALLED = ("adduser", "ca-certificates", "dbus", "python3", "python3-numpy", "python3-pip", "python3-venv", "systemd-sysv")
-NEEDED = ("mmdebstrap", "systemd-nspawn")
 
 
-def missing() -> str:
+def missing(*programs: str) -> str:
     """Why no root file system can be made or entered here; empty if one can."""
     if os.geteuid() != 0:
         return "only root can make and enter a root file system"
-    return " and ".join(f"{name} is missing" for name in NEEDED if shutil.which(name) is None)
+    needed = ("mmdebstrap", *(programs or ("systemd-nspawn",)))
+    return " and ".join(f"{name} is missing" for name in needed if shutil.which(name) is None)
 
 
 def library_packages(build: pathlib.Path) -> list[str]:
@@ -88,8 +90,47 @@ def sources(codename: str) -> list[str]:
     return [str(path) for path in files if any(uri.rstrip("/") in path.read_text() for uri in found)]
 
 
-class CleanRoot:
-    """A booted system, with an own init and no network."""
+class Place(abc.ABC):
+    """Where packages are installed: a root file system at `path`, and commands that run in it, without a network."""
+
+    path: pathlib.Path
+
+    @abc.abstractmethod
+    def _enter(self, user: str) -> list[object]:
+        """The command before that of a user."""
+
+    @abc.abstractmethod
+    def end(self) -> None:
+        """Ends all processes at once: nothing in the place is needed any more."""
+
+    def run(self, script: str, user: str = "root") -> subprocess.CompletedProcess[str]:
+        """Runs a script of bash as the user, in the user's home directory. stdout has the errors too."""
+        home = "/root" if user == "root" else f"/home/{user}"
+        return subprocess.run(
+            [
+                *self._enter(user), "env", "-i", f"HOME={home}", "LANG=C.UTF-8", "DEBIAN_FRONTEND=noninteractive",
+                "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "bash", "-c", f"cd; {script}",
+            ],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300,
+        )  # fmt: skip
+
+    def check(self, script: str, user: str = "root") -> str:
+        ran = self.run(f"set -e\n{script}", user)
+        assert ran.returncode == 0, f"{script}\n{ran.stdout}"
+        return ran.stdout
+
+    def files(self) -> set[str]:
+        """All files but those that a running system changes by itself."""
+        listed = self.check(
+            "find / -xdev \\( -path /proc -o -path /sys -o -path /dev -o -path /run -o -path /tmp -o -path /var/tmp"
+            " -o -path /var/log -o -path /var/cache -o -path /var/lib/apt -o -path /var/lib/dpkg -o -path /var/lib/systemd \\)"
+            " -prune -o -print"
+        )
+        return set(listed.splitlines())
+
+
+class CleanRoot(Place):
+    """A booted system, with an own init."""
 
     def __init__(self, tar: pathlib.Path, directory: pathlib.Path) -> None:
         self.path = directory / "root"
@@ -132,40 +173,59 @@ class CleanRoot:
             time.sleep(0.05)
         raise AssertionError(f"systemd-nspawn started no init; {self._log.name} says why")
 
-    def run(self, script: str, user: str = "root") -> subprocess.CompletedProcess[str]:
-        """Runs a script of bash as the user, in the user's home directory. stdout has the errors too."""
-        home = "/root" if user == "root" else f"/home/{user}"
-        return subprocess.run(
-            [
-                "nsenter", "--target", self._init, "--all", "env", "-i", f"HOME={home}", "LANG=C.UTF-8",
-                "DEBIAN_FRONTEND=noninteractive", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-                "setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups", "bash", "-c", f"cd; {script}",
-            ],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300,
-        )  # fmt: skip
-
-    def check(self, script: str, user: str = "root") -> str:
-        ran = self.run(f"set -e\n{script}", user)
-        assert ran.returncode == 0, f"{script}\n{ran.stdout}"
-        return ran.stdout
-
-    def files(self) -> set[str]:
-        """All files but those that a running system changes by itself."""
-        listed = self.check(
-            "find / -xdev \\( -path /proc -o -path /sys -o -path /dev -o -path /run -o -path /tmp -o -path /var/tmp"
-            " -o -path /var/log -o -path /var/cache -o -path /var/lib/apt -o -path /var/lib/dpkg -o -path /var/lib/systemd \\)"
-            " -prune -o -print"
-        )
-        return set(listed.splitlines())
+    def _enter(self, user: str) -> list[object]:
+        return [
+            "nsenter", "--target", self._init, "--all",
+            "setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups",
+        ]  # fmt: skip
 
     def end(self) -> None:
-        """Ends all processes at once: nothing in the container is needed any more."""
         if self._init:
             os.kill(int(self._init), signal.SIGKILL)
         else:
             self._container.kill()
         self._container.wait()
         self._log.close()
+
+
+class Image(Place):
+    """An image that buildah makes from nothing. Its commands run as those of a Dockerfile do, with chroot isolation, in
+    namespaces that end with all their processes."""
+
+    # bash takes over, as an init does, the processes whose parents end.
+    _INIT = ("bash", "-c", "ip link set lo up; echo ready; sleep infinity & wait")
+
+    def __init__(self, tar: pathlib.Path, directory: pathlib.Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self._storage = directory
+        self._namespaces = subprocess.Popen(
+            ["unshare", "--net", "--pid", "--mount-proc", "--fork", "--kill-child", *self._INIT],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        try:
+            assert self._namespaces.stdout is not None and self._namespaces.stdout.readline() == "ready\n"
+            children = f"/proc/{self._namespaces.pid}/task/{self._namespaces.pid}/children"
+            self._init = pathlib.Path(children).read_text().strip()
+            self._container = self._buildah("from", "scratch")
+            self.path = pathlib.Path(self._buildah("mount", self._container))
+            subprocess.run(["tar", "-C", self.path, "-xf", tar], check=True)
+        except BaseException:
+            self.end()
+            raise
+
+    def _command(self, *arguments: object) -> list[object]:
+        storage = ("--root", self._storage / "storage", "--runroot", self._storage / "run", "--storage-driver", "vfs")
+        return ["nsenter", "--target", self._init, "--net", "--pid", "--mount", "buildah", *storage, *arguments]
+
+    def _buildah(self, *arguments: object) -> str:
+        return subprocess.run(self._command(*arguments), capture_output=True, text=True, check=True).stdout.strip()
+
+    def _enter(self, user: str) -> list[object]:
+        return self._command("run", "--isolation", "chroot", "--user", user, self._container, "--")
+
+    def end(self) -> None:
+        self._namespaces.kill()
+        self._namespaces.communicate()
 
 
 if __name__ == "__main__":

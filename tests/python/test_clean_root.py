@@ -1,4 +1,5 @@
-"""Packages of tools/package in a clean Debian 12: docs/install.md as written, upgrades, and what is left in the end."""
+"""Packages of tools/package in a clean Debian 12: docs/install.md as written, upgrades, and what is left in the end. In
+a booted system, and in images of containers."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from collections.abc import Iterator
 
 import clean_root
 import pytest
-from clean_root import CleanRoot
+from clean_root import CleanRoot, Image, Place
 
 pytestmark = [
     pytest.mark.skipif(bool(clean_root.missing()), reason=clean_root.missing()),
@@ -43,9 +44,11 @@ def packages(
 
 
 @contextlib.contextmanager
-def boot(tar: pathlib.Path, packages: pathlib.Path, directory: pathlib.Path) -> Iterator[CleanRoot]:
-    """A system with the packages in the home directories of root and of a user, who has files to train on."""
-    system = CleanRoot(tar, directory)
+def boot(
+    tar: pathlib.Path, packages: pathlib.Path, directory: pathlib.Path, kind: type[Place] = CleanRoot
+) -> Iterator[Place]:
+    """A place with the packages in the home directories of root and of a user, who has files to train on."""
+    system = kind(tar, directory)
     try:
         (system.path / "etc" / "apt" / "apt.conf.d" / "test").write_text(APT)
         (system.path / "etc" / "dpkg" / "dpkg.cfg.d" / "test").write_text("force-unsafe-io\n")
@@ -68,9 +71,20 @@ def boot(tar: pathlib.Path, packages: pathlib.Path, directory: pathlib.Path) -> 
 @pytest.fixture(scope="module")
 def root(
     larder_bin: pathlib.Path, packages: pathlib.Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[CleanRoot]:
+) -> Iterator[Place]:
     tar = clean_root.archive(clean_root.library_packages(larder_bin.parent))
     with boot(tar, packages, tmp_path_factory.mktemp("clean")) as system:
+        yield system
+
+
+@pytest.fixture(scope="module")
+def image(
+    larder_bin: pathlib.Path, packages: pathlib.Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Place]:
+    if why := clean_root.missing("buildah"):
+        pytest.skip(f"{why}: run tools/install-packages image")
+    tar = clean_root.archive(clean_root.library_packages(larder_bin.parent))
+    with boot(tar, packages, tmp_path_factory.mktemp("image"), Image) as system:
         yield system
 
 
@@ -103,7 +117,7 @@ def test_wheel_is_small_and_has_a_licence_for_each_library(packages: pathlib.Pat
     assert set(sources.split()) | {"boost1.81", "cli11", "nanobind"} <= licences
 
 
-def check_wheel(root: CleanRoot, repository: pathlib.Path) -> None:
+def check_wheel(root: Place, repository: pathlib.Path) -> None:
     """Follows the page, which trains and then removes all that there is."""
     before = root.files()
     steps = section(repository, "A wheel, for one user")
@@ -115,8 +129,33 @@ def check_wheel(root: CleanRoot, repository: pathlib.Path) -> None:
     assert root.files() == before
 
 
-def test_wheel_trains_and_leaves_nothing(root: CleanRoot, repository: pathlib.Path) -> None:
+def test_wheel_trains_and_leaves_nothing(root: Place, repository: pathlib.Path) -> None:
     check_wheel(root, repository)
+
+
+def test_wheel_trains_in_an_image_and_leaves_nothing(image: Place, repository: pathlib.Path) -> None:
+    check_wheel(image, repository)
+
+
+def check_page(root: Place, port: int = 9464) -> None:
+    """Opens the page of a daemon as a browser does: an answer with its program in it, not that there is none."""
+    program = (
+        "import sys, urllib.request as r; u = sys.argv[1]; html = r.urlopen(u).read().decode(); assert 'page.js' in html, html;"
+        " print(len(r.urlopen(u + 'page.js').read()))"
+    )
+    assert int(root.check(f'python3 -c "{program}" http://127.0.0.1:{port}/')) > 50_000
+
+
+def test_debs_train_in_an_image_and_leave_nothing(image: Place, repository: pathlib.Path) -> None:
+    before = image.files()
+    install, up, down, remove, purge = section(repository, "Debian packages in an image, without systemd")
+    image.check(install)
+    image.check(f"{up}; larder dataset add pets ~/pets", USER)
+    check_page(image)
+    assert read_with_wheel(image) == "640000\n"
+    image.check(f"{down}; {remove}", USER)
+    image.check(f"{purge}; apt-get autoremove --purge")
+    assert {path for path in image.files() - before if "larder" in path} == set()
 
 
 def newer_python() -> pathlib.Path | None:
@@ -140,7 +179,7 @@ def test_wheel_of_a_newer_python_trains_on_debian_13(
         check_wheel(system, repository)
 
 
-def test_programs_of_the_wheel_work(root: CleanRoot) -> None:
+def test_programs_of_the_wheel_work(root: Place) -> None:
     activate = ". ~/w/bin/activate"
     root.check(f"python3 -m venv --system-site-packages ~/w; {activate}; pip install --quiet larder-*.whl", USER)
     try:
@@ -151,18 +190,19 @@ def test_programs_of_the_wheel_work(root: CleanRoot) -> None:
         assert "makespan" in root.check(
             f"{activate}; printf 'submit_s,duration_s,gpus\\n0,600,1\\n' >jobs.csv; larder simulate jobs.csv --gpus 2", USER
         )
-        root.check(f"{activate}; larder up -d", USER)
+        root.check(f"{activate}; larder up -d --metrics-listen 127.0.0.1:9500", USER)
+        check_page(root, 9500)
         again = root.run(f"{activate}; larder up -d", USER)
         assert again.returncode != 0 and "larder down stops it" in again.stdout
     finally:
         root.run(f"{activate}; larder down; rm -rf ~/w ~/jobs.csv ~/.local/share/larder", USER)
 
 
-def cached_bytes(root: CleanRoot) -> int:
+def cached_bytes(root: Place) -> int:
     return json.loads(root.check("larder dataset info pets --json"))["used"]["disk_bytes"]
 
 
-def test_debs_run_a_service_that_survives_an_upgrade_and_is_purged(root: CleanRoot, repository: pathlib.Path) -> None:
+def test_debs_run_a_service_that_survives_an_upgrade_and_is_purged(root: Place, repository: pathlib.Path) -> None:
     before = root.files()
     install, status, ask, *change, upgrade, purge = section(repository, "Debian packages, for all users of a node")
     assert purge.startswith("apt-get purge") and upgrade == install
@@ -170,6 +210,7 @@ def test_debs_run_a_service_that_survives_an_upgrade_and_is_purged(root: CleanRo
     assert "active (running)" in root.check(status)
     assert root.check("systemctl is-enabled larderd").strip() == "enabled"
     assert "memory for datasets  1.00 GiB" in root.check(ask)
+    check_page(root)
     assert root.check("stat -c %U:%G:%a /var/lib/larder /run/larder/admin.sock").split() == ["larder:larder:750", "larder:larder:660"]
     assert root.run("larder status", USER).returncode == 5, "only root and the group administer"
     root.check("\n".join(change))
@@ -195,7 +236,7 @@ def test_debs_run_a_service_that_survives_an_upgrade_and_is_purged(root: CleanRo
     assert {path for path in root.files() - before if "larder" in path and not path.endswith(".deb")} == set()
 
 
-def raise_version(root: CleanRoot) -> None:
+def raise_version(root: Place) -> None:
     """Makes the packages those of a next version, which has nothing else that is new."""
     root.check(
         "for deb in larder_*.deb larderd_*.deb; do dpkg-deb -R $deb next; rm $deb;"
@@ -203,13 +244,44 @@ def raise_version(root: CleanRoot) -> None:
     )
 
 
-def read_with_wheel(root: CleanRoot) -> str:
+def read_with_wheel(root: Place) -> str:
     """Reads an epoch as the user, from the daemon that is found without a flag."""
     program = "import larder; print(sum(len(s.bytes) for b in larder.Loader('pets', batch_size=8) for s in b))"
-    install = "python3 -m venv --system-site-packages w; w/bin/pip install --quiet larder-*.whl"
-    return root.check(f'{install}; w/bin/python -c "{program}"; rm -r w', USER)
+    install = "pip install --quiet --no-deps --target w larder-*.whl"
+    return root.check(f'{install}; PYTHONPATH=w python3 -c "{program}"; rm -r w', USER)
 
 
 def test_unknown_kind_is_named(repository: pathlib.Path) -> None:
     ran = subprocess.run(["tools/package", "rpm"], cwd=repository, capture_output=True, text=True)
     assert (ran.returncode, ran.stderr) == (2, 'tools/package: unknown argument "rpm"; see tools/package --help\n')
+
+
+@pytest.fixture(scope="module")
+def pageless(repository: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A build as CMake configures it where npm is missing. Nothing is compiled."""
+    build = tmp_path_factory.mktemp("pageless")
+    quiet = {"capture_output": True, "text": True, "check": True, "cwd": repository}
+    subprocess.run(["cmake", "--preset", "release", "-B", build, "-DLARDER_PAGE=OFF"], **quiet)
+    page_files = (build / "page" / "page_files.cc").relative_to(build)
+    subprocess.run(["cmake", "--build", build, "--target", page_files], **quiet)
+    return build
+
+
+def test_build_without_the_page_is_not_packaged(
+    pageless: pathlib.Path, repository: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    # What an earlier configuration with npm has left says nothing.
+    (pageless / "page" / "page.js").write_text("")
+    for kind in ("wheel", "deb"):
+        command = ["tools/package", "--build", pageless, "--output", tmp_path, kind]
+        ran = subprocess.run(command, cwd=repository, capture_output=True, text=True)
+        assert ran.returncode == 1 and "has no page for browsers: install npm" in ran.stderr, ran.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_cpack_refuses_a_build_without_the_page(pageless: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    ran = subprocess.run(
+        ["cpack", "--config", pageless / "CPackConfig.cmake", "-B", tmp_path], capture_output=True, text=True
+    )
+    assert ran.returncode != 0 and "has no page for browsers: install npm" in " ".join(ran.stderr.split()), ran.stderr
+    assert list(tmp_path.rglob("*.deb")) == []
