@@ -9,6 +9,7 @@ import pathlib
 import subprocess
 
 import pytest
+from program import hold_port
 
 MIB = 1 << 20
 
@@ -43,6 +44,23 @@ def test_up_shows_sizes_and_how_to_stop_it(larder_bin: pathlib.Path, tmp_path: p
     assert background.run("down").returncode == 0
     assert "8.00 MiB" in shown and "16.00 MiB" in shown
     assert f"; larder down --state {background.state} stops it\n" in shown and "Ctrl-C" not in shown
+
+
+def test_up_names_its_page_and_who_may_see_it(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    background = Background(larder_bin, tmp_path / "state")
+
+    def shown(*options: str) -> str:
+        started = background.up("-d", *options)
+        assert background.run("down").returncode == 0, started.stderr
+        return started.stdout
+
+    with hold_port() as held:
+        address = f"127.0.0.1:{held.getsockname()[1]}"
+        listen = ("--metrics-listen", address)
+        assert f"  page                 http://{address}/, for nobody: give --page.anyone-reads true" in shown(*listen)
+        assert f"  page                 http://{address}/\n" in shown(*listen, "--page.anyone-reads", "true")
+        assert json.loads(shown(*listen, "--json"))["page"] == f"http://{address}/"
+    assert "  page" not in shown()
 
 
 def test_down_ends_the_daemon_that_other_commands_ask(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> None:

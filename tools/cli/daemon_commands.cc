@@ -109,6 +109,13 @@ Result<cache::DaemonConfig> choose_config(const UpOptions& options, std::vector<
     return cache::load_config("", overrides);
 }
 
+std::string page_text(const cache::DaemonConfig& config) {
+    const std::string page = "http://" + config.metrics_listen + "/";
+    if (config.page_anyone_reads) return page;
+    if (!config.page_token_file.empty()) return page + ", for who has the token in " + config.page_token_file;
+    return page + ", for nobody: give --page.anyone-reads true, or --page.token-file FILE";
+}
+
 // `log`: the daemon's log file; empty: it logs on stderr.
 void print_start(const Context& context, const cache::DaemonConfig& config, pid_t pid, const std::string& log) {
     if (context.json) {
@@ -119,6 +126,7 @@ void print_start(const Context& context, const cache::DaemonConfig& config, pid_
                            {"allocator", config.allocator.endpoint},
                            {"memory_bytes", config.memory_bytes},
                            {"disk_bytes", config.disk_bytes}};
+        if (!config.metrics_listen.empty()) start["page"] = "http://" + config.metrics_listen + "/";
         if (!log.empty()) start["log"] = log;
         print_json(start);
     } else {
@@ -130,6 +138,7 @@ void print_start(const Context& context, const cache::DaemonConfig& config, pid_
             {"  disk for datasets", disk_text(config)},
             {"  jobs connect to", config.socket_path},
             {"  quotas are set by", config.allocator.endpoint}};
+        if (!config.metrics_listen.empty()) values.emplace_back("  page", page_text(config));
         if (!log.empty()) values.emplace_back("  log", log);
         values.emplace_back("  next", "larder dataset add NAME DIRECTORY");
         std::fputs(name_value_text(values).c_str(), stdout);
