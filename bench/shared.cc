@@ -1,7 +1,7 @@
-// What do jobs that read one dataset at a time cost the remote, in seeded and in shared order? J jobs on one node, with
-// equal speeds or with speeds 1, 2, 4, 1, ..., and a remote limited to b for all of them together. Bytes from the
-// remote are given per epoch of the fastest job. The bound on the hit ratio is 1 - (1 - c/d) max f / sum f: one fetch
-// of each block that is not cached, for each epoch of the fastest job.
+// Measures what jobs that read one dataset at a time cost the remote, in seeded and in shared order. J jobs on one
+// node, with equal speeds or with speeds 1, 2, 4, 1, ..., and a remote limited to b for all of them together. Bytes
+// from the remote are given per epoch of the fastest job. The bound on the hit ratio is 1 - (1 - c/d) max f / sum f:
+// one fetch of each block that is not cached, for each epoch of the fastest job.
 
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
@@ -55,7 +55,7 @@ struct SharedRun {
     bool is_staggered;
     double kappa;
 
-    // Of a job, as a multiple of the slowest one's.
+    // The speed of a job, as a multiple of the slowest one's.
     double speed(std::uint32_t job) const { return has_equal_speeds ? 1 : 1 << (job % 3); }
     double speed_max() const { return speed(std::min(jobs - 1, 2u)); }
     double speed_sum() const {

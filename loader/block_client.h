@@ -59,7 +59,7 @@ public:
         begin_pass();
     }
 
-    // Of a client whose order is `shared`: the daemon chooses blocks of this share, a bit for each block, as they are
+    // Needs the order `shared`. The daemon chooses blocks of this share, a bit for each block, as they are
     // wanted. `progress` waits for choices, too.
     void begin_share(std::vector<std::uint64_t> share);
     BlockChoices& choices() { return choices_; }

@@ -1,7 +1,7 @@
 #pragma once
 
-// Which samples of an epoch were delivered: whole blocks, and single samples of others. It is what a job that reads in
-// shared order must keep, as its order is no function of a seed. A value, with a compact form in bytes:
+// A set of samples of an epoch, those that were delivered: whole blocks, and single samples of others. It is what a job
+// that reads in shared order must keep, as its order is no function of a seed. A value, with a compact form in bytes:
 //
 //   u32 block_count | u32 whole_count | u32 part_count | u32 coded_bytes | coded bitmap of the whole blocks |
 //   part_count x u32 block | part_count x u32 samples of the block | u32 delivered_count | u32 coded_bytes |

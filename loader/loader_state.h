@@ -30,7 +30,7 @@
 
 namespace larder::detail {
 
-// What a job that reads in shared order has delivered of its epoch.
+// The samples that a job in shared order has delivered of its epoch, and the loaders that know it.
 struct SharedProgress {
     std::uint32_t loaders = 1;         // ranks times workers
     std::vector<std::uint32_t> parts;  // the loaders that this comes from, ascending; loader = rank * workers + worker

@@ -12,10 +12,10 @@
 #include <map>
 #include <vector>
 
-#include "loader/permutation.h"
 #include "loader/deal.h"
 #include "loader/delivered_samples.h"
 #include "loader/epoch_order.h"
+#include "loader/permutation.h"
 
 namespace larder::detail {
 
@@ -51,7 +51,7 @@ public:
     // `position` < ready_samples(). Not const: keeps the group of the last position.
     OrderedSample at(std::uint64_t position);
 
-    // What is delivered of the epoch once the first `positions` samples of this order are, too.
+    // Returns what is delivered of the epoch once the first `positions` samples of this order are, too.
     DeliveredSamples delivered_after(std::uint64_t positions);
 
 private:

@@ -220,7 +220,7 @@ Result<TableFile> read_chunk(const std::string& index_path, const JsonAt& chunk,
     return file;
 }
 
-// What the index files of a dataset say, together.
+// The joined contents of the index files of a dataset.
 struct LitdataParts {
     TableFiles tables;
     FormatInfo info;

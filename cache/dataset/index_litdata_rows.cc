@@ -24,7 +24,7 @@ constexpr std::uint64_t kRowsPerBatch = 256;
 constexpr std::uint64_t kArrowFooterReadBytes = std::uint64_t{64} << 10;
 constexpr std::uint64_t kSchemaReadBytes = std::uint64_t{16} << 10;
 
-// Where the Arrow file lies in the chunk.
+// The place of the Arrow file in the chunk.
 struct ArrowPlace {
     std::uint64_t begin;
     std::uint64_t bytes;

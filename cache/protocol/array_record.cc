@@ -41,7 +41,7 @@ std::optional<std::uint64_t> take_varint(std::span<const std::byte>& bytes) {
     return std::nullopt;
 }
 
-// Where `bytes` bytes of chunks end that begin at `at`, with the block headers that lie between.
+// Returns where `bytes` bytes of chunks end that begin at `at`, with the block headers that lie between.
 std::uint64_t end_of(std::uint64_t at, std::uint64_t bytes) {
     const std::uint64_t in_stride = at % kStrideBytes;
     const std::uint64_t before = in_stride < kStrideHeadBytes ? 0 : in_stride - kStrideHeadBytes;  // of this stride

@@ -107,7 +107,7 @@ struct StoreUsage {
     std::uint32_t memory_segments = 0;
     std::uint32_t disk_segments = 0;
     std::uint32_t draining_segments = 0;  // dropped, but still referenced
-    // Of the shared window; no other figure counts it.
+    // These are the shared window's, which no other figure counts.
     std::uint64_t window_bytes = 0;  // records with padding
     std::uint64_t window_allocated_bytes = 0;
     std::uint64_t window_blocks = 0;
@@ -228,12 +228,12 @@ public:
 
 private:
     friend class DiskSegments;
-    // What has segments and a quota of its own: the two tiers, and the shared window.
+    // The two tiers and the shared window: each has segments and a quota of its own.
     enum class Room : std::uint8_t { memory = 0, disk = 1, window = 2 };
     static constexpr std::size_t kRooms = 3;
     static_assert(static_cast<int>(Tier::memory) == 0 && static_cast<int>(Tier::disk) == 1);
 
-    // What one room's blocks that can be found take, as in StoreUsage.
+    // The bytes and number of one room's blocks that can be found, as in StoreUsage.
     struct Found {
         std::uint64_t payload_bytes = 0;
         std::uint64_t record_bytes = 0;
