@@ -73,7 +73,7 @@ TEST(EventLog, EveryKindHasItsOwnName) {
     names.reserve(kEventKinds);
     for (std::size_t i = 0; i < kEventKinds; ++i) names.push_back(name(static_cast<EventKind>(i)));
     EXPECT_EQ(names.front(), "node_came");
-    EXPECT_EQ(names.back(), "job_ended");
+    EXPECT_EQ(names.back(), "node_undrained");
     std::ranges::sort(names);
     EXPECT_EQ(std::ranges::adjacent_find(names), names.end());
 }
