@@ -23,7 +23,10 @@ import mount
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT / "tests" / "python"))
-import framework_env  # noqa: E402
+try:
+    import framework_env
+except ModuleNotFoundError:
+    sys.exit("dlio.py: this bench needs Larder's source tree, where tests/python/framework_env.py --install makes its environment")
 
 READERS = ("larder", "mount", "files")
 AU_MIN = 0.85

@@ -150,6 +150,7 @@ def test_debs_train_in_an_image_and_leave_nothing(image: Place, repository: path
     before = image.files()
     install, up, down, remove, purge = section(repository, "Debian packages in an image, without systemd")
     image.check(install)
+    image.check("ls /usr/share/larder/examples/python/train_ray.py /usr/share/larder/bench/dlio/workload/*.yaml")
     image.check(f"{up}; larder dataset add pets ~/pets", USER)
     check_page(image)
     assert read_with_wheel(image) == "640000\n"
@@ -187,11 +188,17 @@ def test_programs_of_the_wheel_work(root: Place) -> None:
         for program in ("larderd", "larder-allocator"):
             assert root.check(f"{activate}; {program} --version", USER) == version.replace("larder ", f"{program} ")
         assert "floors" in root.check(f"{activate}; larder bench assign --quick", USER)
+        refused = root.run(f"{activate}; larder bench dlio --quick", USER)
+        assert refused.returncode != 0 and "source tree" in refused.stdout and "Traceback" not in refused.stdout
         assert "makespan" in root.check(
             f"{activate}; printf 'submit_s,duration_s,gpus\\n0,600,1\\n' >jobs.csv; larder simulate jobs.csv --gpus 2", USER
         )
         root.check(f"{activate}; larder up -d --metrics-listen 127.0.0.1:9500", USER)
         check_page(root, 9500)
+        examples = "w/lib/python3*/site-packages/larder/programs/share/larder/examples/python"
+        root.check(f"{activate}; larder dataset add pets pets", USER)
+        assert "epoch 2" in root.check(f"{activate}; python {examples}/read_epochs.py pets --epochs 2", USER)
+        assert "train_lightning.py" in root.check(f"ls {examples}", USER)
         again = root.run(f"{activate}; larder up -d", USER)
         assert again.returncode != 0 and "larder down stops it" in again.stdout
     finally:
