@@ -1,5 +1,6 @@
 #include "loader/delivered_samples.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <utility>
@@ -85,8 +86,19 @@ void DeliveredSamples::add(std::uint32_t block, std::uint64_t sample, std::uint6
     if (++part.delivered == samples) add_block(block);
 }
 
+bool DeliveredSamples::fits(const std::function<std::uint64_t(std::uint32_t block)>& samples_of) const {
+    return std::ranges::all_of(parts_, [&](const auto& part) { return part.second.samples == samples_of(part.first); });
+}
+
+bool DeliveredSamples::is_like(const DeliveredSamples& other) const {
+    return block_count_ == other.block_count_ && std::ranges::all_of(parts_, [&](const auto& part) {
+               const auto same = other.parts_.find(part.first);
+               return same == other.parts_.end() || same->second.samples == part.second.samples;
+           });
+}
+
 void DeliveredSamples::merge(const DeliveredSamples& other) {
-    LARDER_ASSERT(block_count_ == other.block_count_);
+    LARDER_ASSERT(is_like(other));
     for (std::size_t i = 0; i < whole_.size(); ++i) whole_[i] |= other.whole_[i];
     std::erase_if(parts_, [this](const auto& part) { return is_whole(part.first); });
     for (const auto& [block, part] : other.parts_) {

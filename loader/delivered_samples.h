@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -34,7 +35,12 @@ public:
     void add_block(std::uint32_t block);
     // Adds a sample of a block of `samples` samples. The last one makes the block whole.
     void add(std::uint32_t block, std::uint64_t sample, std::uint64_t samples);
-    // Adds all of `other`, which must have as many blocks.
+    // True if the blocks that were delivered in part have as many samples as the callback says. Bytes from elsewhere
+    // may say anything.
+    bool fits(const std::function<std::uint64_t(std::uint32_t block)>& samples_of) const;
+    // True if both have as many blocks, and as many samples of each block that is in part in both.
+    bool is_like(const DeliveredSamples& other) const;
+    // Adds all of `other`, which must be like this one.
     void merge(const DeliveredSamples& other);
 
     std::vector<std::byte> encode() const;

@@ -293,7 +293,8 @@ Result<void> LoaderCore::restore(std::span<const std::byte> bytes) {
         return {};
     }
     SharedProgress& progress = *saved->shared;
-    if (progress.delivered.block_count() != layout_->block_count()) {
+    const auto samples_of = [this](std::uint32_t block) { return layout_->samples_of(block).count; };
+    if (progress.delivered.block_count() != layout_->block_count() || !progress.delivered.fits(samples_of)) {
         return fail(ErrorCode::invalid_argument, "the saved loader state is of another division into blocks");
     }
     if (progress.parts.size() < progress.loaders) {

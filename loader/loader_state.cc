@@ -178,9 +178,8 @@ Result<LoaderState> merge(std::span<const LoaderState> states) {
                        std::to_string(state.epoch) + ": take them after the same step");
         }
         SharedProgress& into = *merged.shared;
-        if (state.shared->loaders != into.loaders ||
-            state.shared->delivered.block_count() != into.delivered.block_count()) {
-            return bad("the loader states are of jobs with different numbers of ranks and workers");
+        if (state.shared->loaders != into.loaders || !into.delivered.is_like(state.shared->delivered)) {
+            return bad("the loader states are of jobs with different numbers of ranks, workers or samples");
         }
         into.delivered.merge(state.shared->delivered);
         std::vector<std::uint32_t> parts;

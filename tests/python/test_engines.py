@@ -177,7 +177,8 @@ def nodes_of_agent(agent: Runs) -> Runs:
 def test_nodes_that_only_the_agent_knows_get_jobs(nodes_of_agent: Runs) -> None:
     runs = nodes_of_agent
     assert runs.inventory()["a"] == {
-        "node": "a", "gpus": 4, "gpu_type": "a100", "free_gpus": 4, "is_usable": True, "labels": {"rack": "r1"},
+        "node": "a", "gpus": 4, "gpu_type": "a100", "free_gpus": 4, "jobs": 0, "is_usable": True,
+        "labels": {"rack": "r1"},
     }  # fmt: skip
     assert not runs.inventory()["b"]["is_usable"]
     first = runs.submit("--gpus", "4", script='echo $NODE; touch began; while [ ! -e end ]; do sleep 0.01; done')

@@ -150,5 +150,18 @@ TEST(DeliveredSamples, RefusesPartsThatAreNoParts) {
     EXPECT_TRUE(with_parts(10, 30, false));
 }
 
+TEST(DeliveredSamples, PartsOfOtherSizesDoNotFit) {
+    DeliveredSamples ten(4);
+    ten.add(2, 3, 10);
+    DeliveredSamples five(4);
+    five.add(2, 3, 5);
+    EXPECT_TRUE(ten.is_like(ten));
+    EXPECT_FALSE(ten.is_like(five));
+    EXPECT_FALSE(ten.is_like(DeliveredSamples(5)));
+    EXPECT_TRUE(ten.is_like(DeliveredSamples(4)));
+    EXPECT_TRUE(ten.fits([](std::uint32_t) { return 10; }));
+    EXPECT_FALSE(ten.fits([](std::uint32_t block) { return block == 2 ? 5 : 10; }));
+}
+
 }  // namespace
 }  // namespace larder::detail

@@ -153,5 +153,12 @@ TEST_F(StoreWindow, WithoutBytesItIsEmptyAtOnce) {
     store->check_invariants();
 }
 
+TEST_F(StoreWindow, WithoutBytesNoEmptySegmentStays) {
+    store->abandon(*reserve(0));
+    EXPECT_GT(store->usage().window_allocated_bytes, 0u);
+    store->set_window(0, observer());
+    EXPECT_EQ(store->usage().window_allocated_bytes, 0u);
+}
+
 }  // namespace
 }  // namespace larder::cache
