@@ -78,11 +78,16 @@ def test_ray_goes_on_from_its_last_checkpoint(
         outputs.update(added)
         return by_step(steps_in("\n".join(path.read_text() for path in added)))
 
-    epochs = order(files, 0)[:120] + order(files, 1)[:120]
+    orders = [order(files, epoch)[:120] for epoch in range(2)]
+    epochs = orders[0] + orders[1]
     begun = run(kill_after=22)
     rest = run()
     # From the last checkpoint, made after each fifth step, or the one before: Ray stores them in the background.
     taken = len(epochs) - sum(len(samples) for *_, samples in rest)
-    seen = [index for *_, samples in begun for index in samples][:taken]
-    assert 0 < taken <= len(begun) * 4 and taken % (5 * 8) == 0
-    assert seen + [index for *_, samples in rest for index in samples] == epochs
+    assert 0 < taken <= 22 * 8 and taken % (5 * 8) == 0
+    assert [index for *_, samples in rest for index in samples] == epochs[taken:]
+    # The files of workers that were killed may lack their last lines. What they have is what was due.
+    assert len(begun) > 0
+    for epoch, step, rank, samples in begun:
+        at = step * 8 + rank * 4
+        assert list(samples) == orders[epoch][at : at + 4]
