@@ -110,7 +110,7 @@ Result<cache::DaemonConfig> choose_config(const UpOptions& options, std::vector<
 }
 
 std::string page_text(const cache::DaemonConfig& config) {
-    const std::string page = "http://" + config.metrics_listen + "/";
+    std::string page = "http://" + config.metrics_listen + "/";
     if (config.page_anyone_reads) return page;
     if (!config.page_token_file.empty()) return page + ", for who has the token in " + config.page_token_file;
     return page + ", for nobody: give --page.anyone-reads true, or --page.token-file FILE";
