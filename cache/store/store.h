@@ -166,8 +166,6 @@ public:
     // leave no segment.
     void set_window(std::uint64_t bytes, const DropObserver& observer);
     std::uint64_t window_bytes() const { return space(Room::window).quota_bytes(); }
-    // Calls `call` with the id of each block in the shared window.
-    void for_each_in_window(const std::function<void(std::uint32_t block_id)>& call) const;
 
     // True if either tier's quota has room now for one record with this payload.
     bool has_room(std::uint32_t payload_bytes) const;

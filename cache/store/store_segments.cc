@@ -137,14 +137,6 @@ bool DatasetStore::drop_from_window(const DropObserver& observer, bool also_fill
     return true;
 }
 
-void DatasetStore::for_each_in_window(const std::function<void(std::uint32_t block_id)>& call) const {
-    if (space(Room::window).segment_count() == 0) return;
-    for (const auto& segment : segments_) {
-        if (segment == nullptr || !segment->in_window_) continue;
-        std::ranges::for_each(segment->block_ids_, call);
-    }
-}
-
 void DatasetStore::shrink(Room room, const DropObserver& observer) {
     const SegmentSpace& shrinking = space(room);
     if (shrinking.used_bytes() <= shrinking.quota_bytes()) return;

@@ -277,7 +277,7 @@ def pageless(repository: pathlib.Path, tmp_path_factory: pytest.TempPathFactory)
 def test_build_without_the_page_is_not_packaged(
     pageless: pathlib.Path, repository: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    # What an earlier configuration with npm has left says nothing.
+    # A page that an earlier configuration with npm has left says nothing.
     (pageless / "page" / "page.js").write_text("")
     for kind in ("wheel", "deb"):
         command = ["tools/package", "--build", pageless, "--output", tmp_path, kind]

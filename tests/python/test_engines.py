@@ -249,7 +249,7 @@ def test_nodes_that_change_while_the_agent_is_away_are_compared(nodes_of_agent: 
 
 def test_last_known_nodes_are_those_after_a_restart(nodes_of_agent: Runs) -> None:
     runs = nodes_of_agent
-    # What was known when a job was taken is on record. The nodes were shown before they were.
+    # An answer to a submission means that the nodes are on record. The list may show them earlier.
     runs.wait(runs.submit("--gpus", "1", script="exit 0"), "succeeded")
     runs.kill_agent()
     runs.allocator.kill()

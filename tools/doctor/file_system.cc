@@ -11,7 +11,7 @@
 namespace larder::doctor {
 namespace {
 
-// Of the kernel's own file systems, those that another machine serves. Others are programs: "fuse", "fuse.sshfs".
+// The kernel's own file systems that another machine serves. Others are programs: "fuse", "fuse.sshfs".
 constexpr std::string_view kNetworkTypes[] = {"nfs",    "nfs4",     "cifs", "smb3",   "smbfs", "9p",
                                               "lustre", "ceph",     "gpfs", "beegfs", "afs",   "orangefs",
                                               "pvfs2",  "virtiofs", "coda", "ncpfs"};

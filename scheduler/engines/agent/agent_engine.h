@@ -40,8 +40,8 @@ struct AgentAction {
 struct AgentState {
     std::string agent;     // its name, for people
     bool resizes = false;  // it takes resizes
-    // By which people drain nodes with its cluster manager; {node} stands for the node's name. Empty: Larder drains
-    // them.
+    // The commands by which people drain nodes with its cluster manager; {node} stands for the node's name. Empty:
+    // Larder drains them.
     DrainCommands drain_commands;
     // node_back, node_added, node_drained or node_lost. A node that is left out is lost. If the nodes are the agent's,
     // it is removed once it is left out for the second time and has no attempts.

@@ -286,7 +286,7 @@ TEST(ReadingGroup, ReaderWhoseFetchesWaitGetsNoNewBlock) {
     asked.clear();
     for (int i = 0; i < 20; ++i) EXPECT_EQ(choose(reader).kind, Kind::later);
     ASSERT_EQ(asked.size(), 1u);
-    // What another reader takes to fetch is at hand meanwhile.
+    // A block that another reader takes to fetch is at hand meanwhile.
     for (std::size_t i = 0; i < waiting.size(); ++i) choose(other);
     const std::uint32_t brought = choose(other).block;
     const Choice at_hand = choose(reader);
